@@ -10,94 +10,40 @@ use ratelimit_tests::{
     record::{PacketRecord, PacketStore},
     redis::{Options, Redis, wait_for},
     seeds::seeds,
+    simulation::Script,
 };
 use ratelimit_user::{
     policy::{Reserve, terms::Terms},
     store::{
-        exchange::{Entry, Grant, Line, Timing},
+        exchange::{Entry, Line, Timing},
         lease_batch::{self, Keys},
         redis::Value,
     },
 };
-use redis::Connection;
 
 const STEPS: usize = 400;
 /// Above every whole number that a script counts exactly.
 const EXACT: u64 = 1 << 53;
 
-/// The script with the last three arguments for what it asks the server: run id, seconds, microseconds. Everything else is as it is.
-fn script_with_our_clock(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (asked, given) in [
-        ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n"),
-        (
-            "local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')\n",
-            "local run = ARGV[#ARGV - 2]\n",
-        ),
-    ] {
-        assert_eq!(text.matches(asked).count(), 1, "the script asks elsewhere: {asked}");
-        text = text.replace(asked, given);
-    }
-    text
-}
-
-/// A real server with the script.
-struct Store {
-    connection: Connection,
-    sha1: String,
-    run: u64,
-}
-
-impl Store {
-    fn new(server: &Redis) -> Self {
-        let client = redis::Client::open(server.url()).unwrap();
-        let mut connection = client.get_connection().unwrap();
-        let line = Line { key: "k".into(), terms: terms("1/s", 0), entry: entry(0, 0, 0, 0) };
-        let (_, call) = lease_batch::calls(&Keys::new("t"), "h", &TIMING, &[line], false).remove(0);
-        let text = script_with_our_clock(call.script.text());
-        let sha1 = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).unwrap();
-        Self { connection, sha1, run: 0xabc }
-    }
-
-    fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
-        let (_, call) = lease_batch::calls(&Keys::new("t"), host, timing, lines, false).remove(0);
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
-        command.arg(format!("{:x}", self.run)).arg(now_us / 1_000_000).arg(now_us % 1_000_000);
-        let answer: Value = command.query(&mut self.connection).unwrap();
-        lease_batch::grants(&answer, lines.len()).unwrap()
-    }
-
-    /// What a key says: level and what is out.
-    fn record(&mut self, key: &str) -> Option<(i64, u64)> {
-        let text = "local stored = redis.call('GET', KEYS[1])
-            if not stored then return {} end
-            local record, out = cmsgpack.unpack(stored), 0
-            for _, row in ipairs(redis.call('HVALS', KEYS[2])) do
-              local _, held = struct.unpack('<dd', row)
-              out = out + held
-            end
-            if record[4] * 7 == #record[8] then out = 0 end
-            for h = 1, #record[8], 7 do out = out + record[8][h + 2] end
-            assert(out == record[2], 'the sum of all rows')
-            local limit, debt = record[10], record[1][1][2]
-            local left = math.max(math.floor((limit[3] * limit[2] - debt) / limit[2]), 0)
-            return { string.format('%.0f', left - out), string.format('%.0f', out) }";
-        let said: Vec<String> = redis::cmd("EVAL")
-            .arg(text)
-            .arg(2)
-            .arg(key)
-            .arg(hosts_of(key))
-            .query(&mut self.connection)
-            .unwrap();
-        match said.as_slice() {
-            [level, out] => Some((level.parse().unwrap(), out.parse().unwrap())),
-            _ => None,
-        }
-    }
-
-    fn flush(&mut self) {
-        redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+/// What a key says: level and what is out.
+fn record(script: &mut Script, key: &str) -> Option<(i64, u64)> {
+    let text = "local stored = redis.call('GET', KEYS[1])
+        if not stored then return {} end
+        local record, out = cmsgpack.unpack(stored), 0
+        for _, row in ipairs(redis.call('HVALS', KEYS[2])) do
+          local _, held = struct.unpack('<dd', row)
+          out = out + held
+        end
+        if record[4] * 7 == #record[8] then out = 0 end
+        for h = 1, #record[8], 7 do out = out + record[8][h + 2] end
+        assert(out == record[2], 'the sum of all rows')
+        local limit, debt = record[10], record[1][1][2]
+        local left = math.max(math.floor((limit[3] * limit[2] - debt) / limit[2]), 0)
+        return { string.format('%.0f', left - out), string.format('%.0f', out) }";
+    let said: Vec<String> = script.ask(&["EVAL", text, "2", key, &hosts_of(key)]);
+    match said.as_slice() {
+        [level, out] => Some((level.parse().unwrap(), out.parse().unwrap())),
+        _ => None,
     }
 }
 
@@ -154,7 +100,7 @@ struct Book {
 /// Hosts, records and a clock, all random.
 struct Conversation<'s> {
     rng: Rng,
-    redis: &'s mut Store,
+    redis: &'s mut Script,
     in_memory_store: PacketStore,
     now_us: u64,
     timing: Timing,
@@ -166,9 +112,9 @@ struct Conversation<'s> {
 }
 
 impl<'s> Conversation<'s> {
-    fn new(seed: u64, redis: &'s mut Store) -> Self {
+    fn new(seed: u64, redis: &'s mut Script) -> Self {
         let mut rng = Rng::with_seed(seed);
-        redis.flush();
+        redis.empty();
         let limits =
             (0..rng.usize(1..5)).map(|n| (format!("t:2:{{u{n}}}:x"), *rng.choice(&limits()).unwrap()));
         let limits = limits.collect();
@@ -191,11 +137,11 @@ impl<'s> Conversation<'s> {
     fn step(&mut self) {
         match self.rng.u32(0..1_000) {
             0..10 => {
-                self.redis.flush();
+                self.redis.empty();
                 self.in_memory_store = PacketStore::default();
             }
             10..20 => {
-                self.redis.run += 1;
+                self.redis.take_over();
                 self.in_memory_store = std::mem::take(&mut self.in_memory_store).taken_over();
             }
             20..40 => self.be_born(),
@@ -249,7 +195,7 @@ impl<'s> Conversation<'s> {
             return;
         }
         let name = &self.hosts[from].name;
-        let in_redis = self.redis.exchange(name, &self.timing, self.now_us, &lines);
+        let in_redis = self.redis.packets(name, &self.timing, self.now_us, &lines);
         let in_memory = self.in_memory_store.exchange(name, &self.timing, self.now_us, &lines);
         assert_eq!(in_redis, in_memory, "{name} at {} us says {lines:#?}", self.now_us);
         let given = in_memory.iter().filter(|grant| grant.units > 0).count();
@@ -267,7 +213,7 @@ impl<'s> Conversation<'s> {
 
     fn compare(&mut self) {
         for (key, _) in &self.limits {
-            let in_redis = self.redis.record(key).map(|(level, out)| (level.max(0).cast_unsigned(), out));
+            let in_redis = record(self.redis, key).map(|(level, out)| (level.max(0).cast_unsigned(), out));
             let in_memory = self.in_memory_store.record(key).map(PacketRecord::level_and_out);
             assert_eq!(in_redis, in_memory, "{key} at {} us", self.now_us);
         }
@@ -309,7 +255,7 @@ fn next_entry(rng: &mut Rng, book: &mut Book, terms: &Terms) -> Entry {
 #[test]
 fn redis_and_the_model_answer_alike_whatever_is_said_and_whatever_the_clock_does() {
     let server = Redis::single(Options::default());
-    let mut store = Store::new(&server);
+    let mut store = Script::new(&server);
     let (mut answers, mut given) = (0, 0);
     for seed in seeds("CONVERSATIONS", 60) {
         println!("SEED={seed}");

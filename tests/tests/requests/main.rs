@@ -9,5 +9,4 @@ mod http;
 mod proxies;
 mod resp;
 mod script;
-mod simulator;
 mod slow_readers;

@@ -7,6 +7,7 @@ use ratelimit_tests::{
     record::StoreRecord,
     redis::{Options, Redis},
     seeds::seeds,
+    simulation::Script,
 };
 use ratelimit_user::{
     meter::{
@@ -14,49 +15,17 @@ use ratelimit_user::{
         calendar::{Calendar, CalendarUnit},
     },
     store::{
-        ask::{Ask, Counted, Told},
+        ask::{Ask, Counted},
         exchange::Entry,
-        inquiry::{self, Inquiry},
+        inquiry::Inquiry,
         redis::Value,
     },
 };
-use redis::Connection;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_790_000_000 * SECOND;
 const STEPS: usize = 300;
 const RECENT_US: u64 = 2 * SECOND;
-
-/// A real server with the script, which has its last two arguments for the clock.
-struct Store {
-    connection: Connection,
-    sha1: String,
-}
-
-impl Store {
-    fn new(server: &Redis) -> Self {
-        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        let (_, call) =
-            inquiry::calls("h", RECENT_US, &[&inquiry("k", &[bucket(1, 1)], Ask::default())], false, 0)
-                .remove(0);
-        let (asked, given) =
-            ("local time = redis.call('TIME')\n", "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }\n");
-        assert_eq!(call.script.text().matches(asked).count(), 1, "the script asks elsewhere");
-        let text = call.script.text().replace(asked, given);
-        let sha1 = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).unwrap();
-        Self { connection, sha1 }
-    }
-
-    fn exchange(&mut self, host: &str, now_us: u64, inquiries: &[Inquiry]) -> Vec<Told> {
-        let inquiries: Vec<&Inquiry> = inquiries.iter().collect();
-        let (_, call) = inquiry::calls(host, RECENT_US, &inquiries, false, now_us).remove(0);
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.sha1).arg(call.keys.len()).arg(call.keys).arg(call.args);
-        command.arg(now_us / SECOND).arg(now_us % SECOND);
-        let answer: Value = command.query(&mut self.connection).unwrap();
-        inquiry::answers(&answer, inquiries.len()).unwrap()
-    }
-}
 
 fn inquiry(key: &str, limits: &[Counted], ask: Ask) -> Inquiry {
     Inquiry { key: key.to_owned(), limits: limits.to_vec(), ask }
@@ -145,7 +114,7 @@ fn some_ask(rng: &mut Rng, book: &mut Book, capacity: u64) -> Ask {
 }
 
 /// One conversation about one key; how many answers were yes, and how many gave a lease.
-fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
+fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
     let limits: Vec<Counted> = (0..rng.usize(1..4)).map(|_| some_limit(&mut rng)).collect();
     let capacity = limits.iter().map(|limit| limit.meter.capacity()).min().unwrap();
@@ -168,7 +137,7 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
         let ask = some_ask(&mut rng, &mut hosts[from], capacity);
         let name = format!("h{from}");
         let expected = record.exchange(&limits, RECENT_US, now_us, &name, &ask);
-        let got = store.exchange(&name, now_us, &[inquiry(&key, &limits, ask)]);
+        let got = store.requests(&name, RECENT_US, now_us, &[inquiry(&key, &limits, ask)]);
         if std::env::var_os("TRACE").is_some() {
             println!("{step} {now_us} {name} {ask:?} {expected:?} {record:?}");
         }
@@ -185,7 +154,7 @@ fn converse(seed: u64, store: &mut Store) -> (u64, u64) {
 #[test]
 fn the_script_and_the_books_answer_alike_for_every_algorithm() {
     let server = Redis::single(Options::default());
-    let mut store = Store::new(&server);
+    let mut store = Script::new(&server);
     let (mut yes, mut leased, mut all) = (0, 0, 0);
     for seed in seeds("CONVERSATIONS", 300) {
         let (spent, granted) = converse(seed, &mut store);
@@ -198,7 +167,7 @@ fn the_script_and_the_books_answer_alike_for_every_algorithm() {
 #[test]
 fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
     let server = Redis::single(Options::default());
-    let mut store = Store::new(&server);
+    let mut store = Script::new(&server);
     let minute = 60 * SECOND;
     let lent = Ask {
         lease: Entry { sequence: 1, used: 0, held: 0, wanted: 10 },
@@ -207,26 +176,26 @@ fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
     };
     for (key, limit, first) in [("one", 1, Ask { spend: 1, ..Ask::default() }), ("lent", 100, lent)] {
         let limits = [counted(Meter::Weighted(Weighted::new(limit, minute)))];
-        store.exchange("a", START, &[inquiry(key, &limits, first)]);
+        store.requests("a", RECENT_US, START, &[inquiry(key, &limits, first)]);
         let all = [inquiry(key, &limits, Ask { spend: limit, ..Ask::default() })];
-        let told = store.exchange("b", START, &all)[0];
+        let told = store.requests("b", RECENT_US, START, &all)[0];
         assert!(!told.spent && told.wait_us <= 2 * minute, "{key}: {told:?}");
-        assert!(!store.exchange("b", START + told.wait_us - 1, &all)[0].spent, "{key}: {told:?}");
-        assert!(store.exchange("b", START + told.wait_us, &all)[0].spent, "{key}: {told:?}");
+        assert!(!store.requests("b", RECENT_US, START + told.wait_us - 1, &all)[0].spent, "{key}: {told:?}");
+        assert!(store.requests("b", RECENT_US, START + told.wait_us, &all)[0].spent, "{key}: {told:?}");
     }
 }
 
 #[test]
 fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
     let server = Redis::single(Options::default());
-    let mut store = Store::new(&server);
+    let mut store = Script::new(&server);
     let limits = [Counted { queue: true, ..bucket(1, 10) }];
     let patience_us = 60 * SECOND;
     let waits = Ask { spend: 1, patience_us, ..Ask::default() };
     let all: Vec<Inquiry> = (0..10).map(|_| inquiry("k", &limits, waits)).collect();
-    assert!(store.exchange("h", START, &all).iter().all(|told| told.spent));
+    assert!(store.requests("h", RECENT_US, START, &all).iter().all(|told| told.spent));
     let refund = Ask { refund: 1, patience_us, ..Ask::default() };
-    store.exchange("h", START, &[inquiry("k", &limits, refund)]);
+    store.requests("h", RECENT_US, START, &[inquiry("k", &limits, refund)]);
     let left_ms = |key: &str| match server.ask(&["PTTL", key]) {
         Value::Int(left_ms) => left_ms,
         other => panic!("{other:?}"),
@@ -239,8 +208,8 @@ fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
         ..Ask::default()
     };
     let limits = [bucket(100, 100)];
-    store.exchange("long", START, &[inquiry("l", &limits, lease(200 * SECOND))]);
-    store.exchange("short", START, &[inquiry("l", &limits, lease(SECOND))]);
+    store.requests("long", RECENT_US, START, &[inquiry("l", &limits, lease(200 * SECOND))]);
+    store.requests("short", RECENT_US, START, &[inquiry("l", &limits, lease(SECOND))]);
     assert!((225_000..=228_000).contains(&left_ms("l")), "{}", left_ms("l"));
 }
 
