@@ -75,6 +75,10 @@ fn a_mistake_in_a_cluster_is_one_problem() {
         ),
         ("redis = 6379", "p.toml:4:9: redis is a number; write a string in quotes"),
         (
+            "redis = \"redis+sentinel://a,b,a:26379/main\"",
+            "p.toml:4:9: redis: Sentinel a:26379 is there twice and would have two votes; name each Sentinel once",
+        ),
+        (
             "redis = \"127.0.0.1\"",
             "p.toml:4:9: redis: the address has no scheme; write for example redis://127.0.0.1:6379",
         ),

@@ -1,6 +1,6 @@
 //! A URL into an address, with one sentence per mistake. No sentence repeats a password.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, str::FromStr};
 
 use super::{
     Endpoint, Identity, Password, REDIS_PORT, SENTINEL_PORT, StoreAddress, StoreLogin, StorePlace, Tls,
@@ -130,6 +130,11 @@ fn place_of(
                     "the name of the master is missing; write redis+sentinel://host:26379/NAME with the name that the Sentinels have for it",
                 );
             }
+            if let Some(twice) = named_twice(&endpoints) {
+                return wrong(format!(
+                    "Sentinel {twice} is there twice and would have two votes; name each Sentinel once"
+                ));
+            }
             Ok((StorePlace::Sentinel { sentinels: endpoints, master }, database_of(database)?))
         }
         StoreKind::Cluster if path.is_empty() => Ok((StorePlace::Cluster(endpoints), 0)),
@@ -144,6 +149,22 @@ fn place_of(
             )),
         },
     }
+}
+
+/// The first endpoint that an earlier one is, however it is written.
+fn named_twice(endpoints: &[Endpoint]) -> Option<&Endpoint> {
+    let mut before = BTreeSet::new();
+    endpoints.iter().find(|endpoint| !before.insert(same_for_all_spellings(endpoint)))
+}
+
+/// Upper case, a dot at the end, zeros of IPv6 and IPv4 within IPv6 are other spellings. That two names lead to one server only who looks them up can tell.
+fn same_for_all_spellings(endpoint: &Endpoint) -> Endpoint {
+    let Endpoint::Tcp { host, port } = endpoint else { return endpoint.clone() };
+    let host = match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().to_string(),
+        Err(_) => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    };
+    Endpoint::Tcp { host, port: *port }
 }
 
 fn database_of(text: &str) -> Result<u32, AddressError> {

@@ -126,6 +126,29 @@ fn a_mistake_gets_a_sentence_that_says_what_would_be_right() {
 }
 
 #[test]
+fn a_sentinel_that_is_there_twice_however_it_is_written_is_refused_as_it_has_one_vote() {
+    for (hosts, twice) in [
+        ("a,b,a", "a:26379"),
+        ("a,a:26379,b", "a:26379"),
+        ("s1.example.org,S1.Example.org.", "S1.Example.org.:26379"),
+        ("10.0.0.1:1,10.0.0.2:1,[::ffff:10.0.0.1]:1", "[::ffff:10.0.0.1]:1"),
+        ("[2001:db8::1],[2001:DB8:0::1]", "[2001:DB8:0::1]:26379"),
+    ] {
+        for scheme in ["redis+sentinel", "rediss+sentinel"] {
+            let error =
+                format!("{scheme}://:s3cret@{hosts}/main").parse::<StoreAddress>().unwrap_err().to_string();
+            let said =
+                format!("Sentinel {twice} is there twice and would have two votes; name each Sentinel once");
+            assert_eq!(error, said, "{hosts}");
+        }
+    }
+    // Another port or another name is another Sentinel; nodes of a cluster have no votes.
+    let others = "a,a:1,b,10.0.0.1,10.0.0.2,[::1]";
+    assert_eq!(parsed(&format!("redis+sentinel://{others}/main")).endpoints().len(), 6);
+    assert_eq!(parsed("redis+cluster://a,a").endpoints().len(), 2);
+}
+
+#[test]
 fn a_password_apart_from_the_address_is_for_the_user_in_it_or_the_default_one() {
     let apart = || Some(Password::InFile("/p".into()));
     for (text, user) in [
