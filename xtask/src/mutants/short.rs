@@ -20,9 +20,8 @@ const ASKED: [Tests; 2] = [Tests::of_library(LIBRARIES[0], &[]), Tests::of_libra
 /// One fault of so many is in the sample.
 const EVERY: usize = 16;
 /// How many of the sample may go unnoticed that no line explains. The sample stays the same while the code around it changes, and began with two: only
-/// what is written anew can add to them. Of 15 new faults, which is an eighth of it, tests that notice 92 % leave more than four unnoticed once in two
-/// hundred times.
-const ALLOWED: usize = 6;
+/// tests that are gone, and code that is written anew without any, can add to them.
+const ALLOWED: usize = 3;
 /// Faults that nobody can notice, each with its reason.
 const KNOWN: &str = "xtask/unnoticed_faults.txt";
 
