@@ -18,7 +18,7 @@ use crate::test::Totals;
 use crate::{earlier, tool};
 
 /// Programs that run at once. Each has as many threads as there are CPUs, and some of them flood interfaces.
-const LANES: usize = 3;
+const LANES: usize = 2;
 /// The programs that take longest, which begin first: nobody waits for them at the end.
 const LONGEST: [&str; 5] = ["daemon", "requests", "cluster", "wire", "packets"];
 /// The package whose programs start the daemon, Redis and others; they begin when everything is compiled.
