@@ -1,8 +1,10 @@
 //! The master that Sentinels know by a name, and that says itself that it is one.
 
+use std::time::Duration;
+
 use ::redis::Value;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     connection::Connection,
@@ -32,12 +34,36 @@ pub(super) async fn master(
     Err(failure.unwrap_or_else(none))
 }
 
+/// How soon Sentinels that disagree are asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// What Sentinels say until it is clear, and why one of them said nothing. Half of the time is kept for calling the master.
+///
+/// Sentinels hear of a failover one after the other, and meanwhile the one that is wrong has as many votes as each of the others. So those that
+/// disagree are asked again for as long as there is time.
 async fn votes(
     dialer: &Dialer,
     sentinels: &[Endpoint],
     name: &str,
     until: Deadline,
+) -> (Votes, Option<StoreError>) {
+    let patience = until.halfway();
+    loop {
+        let (votes, failure) = asked_once(dialer, sentinels, name, (patience, until)).await;
+        let again = Instant::now() + AGAIN;
+        if !votes.disagree() || again >= patience {
+            return (votes, failure);
+        }
+        sleep_until(again).await;
+    }
+}
+
+/// What Sentinels say when each is asked once. Those that have said nothing when patience ends are not waited for, if another one has.
+async fn asked_once(
+    dialer: &Dialer,
+    sentinels: &[Endpoint],
+    name: &str,
+    (patience, until): (Instant, Deadline),
 ) -> (Votes, Option<StoreError>) {
     let mut answers: FuturesUnordered<_> = sentinels
         .iter()
@@ -47,7 +73,6 @@ async fn votes(
         })
         .collect();
     let (mut votes, mut failure) = (Votes::of(sentinels.len()), None);
-    let patience = until.halfway();
     while votes.majority().is_none() {
         let answer = match votes.is_empty() {
             true => answers.next().await,

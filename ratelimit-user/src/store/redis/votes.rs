@@ -1,7 +1,7 @@
 //! Which master most Sentinels name. Pure.
 //!
 //! A majority is one of all Sentinels that the policy names, not of those that answer: what a few say who are cut off, behind, or wrong, is not what the
-//! others act on. Where no master has a majority, because too few answer or they are in the middle of a change, all that were named are candidates.
+//! others act on. Where no master has a majority, because too few answer or they disagree for as long as there is time to ask, all that were named are candidates.
 
 use crate::policy::address::Endpoint;
 
@@ -34,6 +34,12 @@ impl Votes {
     /// The master that more than half of all Sentinels name.
     pub(super) fn majority(&self) -> Option<&Endpoint> {
         self.named.iter().find(|(_, votes)| *votes > self.sentinels / 2).map(|(master, _)| master)
+    }
+
+    /// Whether so many have answered that there could be a majority, and there is none.
+    pub(super) fn disagree(&self) -> bool {
+        let answered: usize = self.named.iter().map(|(_, votes)| votes).sum();
+        answered > self.sentinels / 2 && self.majority().is_none()
     }
 
     /// Where the store may be, the most likely first: the master of the majority and no other one, or all that were named, of two with as many votes the
@@ -78,6 +84,20 @@ mod tests {
         ] {
             let votes = votes(sentinels, named);
             assert_eq!(votes.majority(), expected.map(master).as_ref(), "{named:?} of {sentinels}");
+        }
+    }
+
+    #[test]
+    fn sentinels_disagree_if_enough_of_them_answer_and_name_no_master_together() {
+        for (sentinels, named, expected) in [
+            (3, &[1, 2, 3][..], true),
+            (3, &[1, 2], true),
+            (3, &[1, 2, 2], false),
+            (3, &[1], false),
+            (2, &[1, 2], true),
+            (1, &[], false),
+        ] {
+            assert_eq!(votes(sentinels, named).disagree(), expected, "{named:?} of {sentinels}");
         }
     }
 

@@ -71,7 +71,8 @@ async fn counted_at_last(link: &mut RedisLink, key: &str, sequence: u64, total: 
             Err(error) => {
                 assert!(error.is_transient(), "{error}");
                 assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
-                let _not_yet = link.mend(Duration::from_secs(1)).await;
+                // Half of it is for Sentinels that disagree in the middle of a failover.
+                let _not_yet = link.mend(Duration::from_secs(10)).await;
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
