@@ -20,10 +20,13 @@ fn asked(api: &str, request: &Request<'_>, leases: &Leases) -> Vec<Ask> {
     all.into_iter().map(|inquiry| inquiry.ask).collect()
 }
 
+/// Keys that there is room for: so many that no two of a test share the last place of a shard.
+const ROOM: u64 = 10_000;
+
 #[test]
 fn a_refund_has_the_patience_of_those_who_still_wait() {
     let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\non_limit = \"delay 60s\"\n";
-    let asked = asked(api, &Request::new("u", "a"), &Leases::new(10));
+    let asked = asked(api, &Request::new("u", "a"), &Leases::new(ROOM));
     assert_eq!(asked.iter().map(|ask| ask.patience_us).collect::<Vec<_>>(), [60_000_000; 2]);
     assert_eq!(asked[0].lease.sequence, 0, "who waits for a turn is in the store's queue");
 }
@@ -33,7 +36,7 @@ fn nothing_is_held_of_a_key_whose_requests_the_store_decides_because_of_another_
     let plan = "[plan.default]\nlimits = [\"15/s\"]\n";
     let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\n";
     let wanted = |text: &str| -> Vec<u64> {
-        let asked = asked(text, &Request::new("u", "a"), &Leases::new(10));
+        let asked = asked(text, &Request::new("u", "a"), &Leases::new(ROOM));
         asked.iter().filter(|ask| ask.refund == 0).map(|ask| ask.lease.wanted).collect()
     };
     assert_eq!(wanted(api), [10]);
@@ -50,7 +53,7 @@ fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_a
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
     assert_eq!(counters.iter().count(), 2);
     for waits_s in [[5, 60], [60, 5]] {
-        let leases = Leases::new(10);
+        let leases = Leases::new(ROOM);
         let asked = inquiries(&counters, &request, &leases, "c", true, Taking::Once, 0);
         let told = waits_s.map(|wait_s| Told {
             spent: false,
@@ -125,7 +128,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"6400/hour\"]");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(3));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(10);
+    let leases = Leases::new(ROOM);
     let held = || -> Vec<(u64, u64)> {
         let left = |counter: &CounterKey<'_>| leases.with_known(counter.hash, |lease| lease.left(0));
         counters.iter().map(|counter| left(counter).map_or((0, 0), |left| (left.held, left.used))).collect()
@@ -180,7 +183,7 @@ fn what_the_store_says_of_every_key_comes_to_one_outcome() {
         let engine = engine("limits = [\"640/hour\"]", &format!("limits = [\"640/hour\"]\n{on_limit}"));
         let (rules, request) = (engine.rules(), Request::new("u", "a"));
         let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-        let verdict = answered(&counters, &request, &Leases::new(10), told, 0);
+        let verdict = answered(&counters, &request, &Leases::new(ROOM), told, 0);
         assert_eq!(verdict.decision.outcome, outcome, "{on_limit} {told:?}");
     }
 }
@@ -193,7 +196,7 @@ fn of_several_turns_the_last_one_is_waited_for() {
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
     for waits_s in [[2, 3], [3, 2]] {
         let told = waits_s.map(|wait_s| Told { wait_us: wait_s * SECOND, ..yes(5) });
-        let verdict = answered(&counters, &request, &Leases::new(10), told, 0);
+        let verdict = answered(&counters, &request, &Leases::new(ROOM), told, 0);
         assert_eq!(verdict.decision.outcome, Outcome::Delayed { wait_us: 3 * SECOND }, "{waits_s:?}");
     }
 }
@@ -210,7 +213,7 @@ fn what_was_charged_for_a_request_that_is_refused_is_undone_and_a_look_charges_n
         (Taking::Once, [yes(9), yes(9)], vec![]),
         (Taking::Nothing, [no(5), yes(9)], vec![]),
     ] {
-        let leases = Leases::new(10);
+        let leases = Leases::new(ROOM);
         let asked = inquiries(&counters, &request, &leases, "c", true, taking, 0);
         assert!(
             asked.iter().all(|asked| asked.ask.spend == 3 && asked.ask.peek == (taking == Taking::Nothing))
@@ -230,7 +233,7 @@ fn a_refusal_says_what_is_left_and_when_there_is_more_of_what_refused() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"6400/hour\"]");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(9));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(10);
+    let leases = Leases::new(ROOM);
     // The next unit comes after seven microseconds: before what is asked for, or it would fit then.
     let refused = Told { free: 3, more_us: 7, ..no(50) };
     let enough = Told { granted: 100, ..yes(3_000) };
@@ -238,7 +241,7 @@ fn a_refusal_says_what_is_left_and_when_there_is_more_of_what_refused() {
     let near = told.limit.unwrap();
     assert_eq!((near.allowance.name.as_str(), near.remaining, near.more_us), ("default", 3, 7));
     let soon = Told { more_us: 99, ..refused };
-    let told = answered(&counters, &request, &Leases::new(10), [yes(3_000), soon], 0).decision;
+    let told = answered(&counters, &request, &Leases::new(ROOM), [yes(3_000), soon], 0).decision;
     assert_eq!(told.limit.unwrap().more_us, 50, "no later than what is asked for");
     assert_eq!(told.violated.limits().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["default"]);
     // Refused from memory: what is known of it, 20 microseconds later.
@@ -258,7 +261,7 @@ fn who_is_served_after_others_is_not_refused_from_memory() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]\non_limit = \"deprioritise\"");
     let (rules, request) = (engine.rules(), Request::new("u", "a"));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(10);
+    let leases = Leases::new(ROOM);
     answered(&counters, &request, &leases, [no(50), yes(5)], 0);
     assert!(matches!(step(&counters, &request, &leases, 1), Step::Ask));
     answered(&counters, &request, &leases, [no(50), no(9)], 1);
@@ -272,7 +275,7 @@ fn what_comes_back_to_a_lease_can_be_spent_again_and_is_not_told_the_store() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]\nsharing = \"strict\"");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(2));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(10);
+    let leases = Leases::new(ROOM);
     let plan = counters.iter().nth(1).unwrap();
     // The plan has a lease although the API is for the store: from requests for another API.
     leases.with(plan.hash, 0, |lease| {
