@@ -61,19 +61,9 @@ impl Wire {
     }
 
     fn connect(&self) {
-        self.lay_wire();
-        self.raise_wire();
-    }
-
-    /// Puts a wire where there is none, which carries nothing yet.
-    pub fn lay_wire(&self) {
         ip(&["-n", &self.edge, "link", "add", EDGE, "type", "veth", "peer", "name", NET, "netns", &self.net]);
         self.address(&self.edge, EDGE, &format!("{EDGE_V4}/16"));
         self.address(&self.edge, EDGE, &format!("{EDGE_V6}/32"));
-    }
-
-    /// Has the wire carry packets.
-    pub fn raise_wire(&self) {
         for (namespace, interface) in [(&self.edge, EDGE), (&self.net, NET)] {
             ip(&["-n", namespace, "link", "set", "lo", "up"]);
             ip(&["-n", namespace, "link", "set", interface, "up"]);

@@ -47,6 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_lane_is_open_from_when_lists_let_it_while_the_policy_does() {
+        let closed = Switches { lane_from_ns: [7, NEVER_NS], ..Switches::CLOSED };
+        assert_eq!(closed.opening().opens_ns, [NEVER_NS; 2], "no policy");
+        let open = Switches { express: 1, ..closed }.opening();
+        assert_eq!(open.opens_ns, [7, NEVER_NS]);
+        assert_eq!(Switches { express: 0, ..open }.opening().opens_ns, [NEVER_NS; 2], "closed again");
+    }
+
+    #[test]
     fn the_lane_opens_when_all_that_was_remembered_before_a_change_is_over() {
         let longest_ns = LONGEST_NEGATIVE_ENTRY_Q8 >> 8;
         assert_eq!(lane_opens_ns(1_000), 1_000 + 2 * longest_ns);

@@ -168,8 +168,9 @@ pub const fn next_step(now_q8: u64) -> u64 {
     (now_q8 >> UNTIL_SHIFT & UNTIL_MASK) + 1
 }
 
-/// What refuses a source of this tag, if this word denies it at the moment before this [`next_step`]. For one look at one word: a packet of a flood pays for a subtraction and a
-/// comparison. Where the time of a negative entry wraps around, for a quarter of a second in a year, it may miss an entry or take its cause for another.
+/// What refuses a source of this tag, if this word denies it at the moment before this [`next_step`]. For one look at one word: a packet of a
+/// flood pays for a subtraction and a comparison. Where the time of a negative entry wraps around, for a quarter of a second in a year, it may
+/// miss an entry or take its cause for another.
 #[inline(always)]
 pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCause> {
     // Whoever else the word denies, the bits of the tag are left, and the first cause is none at all.

@@ -1,8 +1,7 @@
 //! The first look of the express lane, which is all that most packets of a flood get: one negative entry, or one note of a total that is used up.
 //! What it does not find there is for the rest of the lane, which looks at everything once more.
 //!
-//! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep: where they fit into registers, a
-//! packet costs half.
+//! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep, which fit into registers.
 
 use ratelimit_common::{
     abi::{Policy, Reason, Verdict, counter::Fate},

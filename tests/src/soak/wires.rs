@@ -14,8 +14,6 @@ use crate::netns::{EDGE, run};
 /// How long a wire that is up may take until packets of all senders arrive: neighbours are given up after three seconds and asked for anew.
 const WHOLE: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(10);
-/// How long the daemon may take to come to a new interface; it looks once a second, whatever it hears.
-const GUARDED: Duration = Duration::from_secs(5);
 /// Packets of a sender, and answers over TCP, that make a wire whole. Of one question the first half may have been lost.
 const PACKETS: u64 = 5;
 const ANSWERS: u64 = 2;
@@ -33,9 +31,7 @@ impl World {
         self.scales.interface_goes(&self.here.edge.wire, EDGE);
         self.here.edge.wire.cut();
         self.nap(1_000);
-        self.here.edge.wire.lay_wire();
-        self.guarded()?;
-        self.here.edge.wire.raise_wire();
+        self.here.edge.wire.add_wire();
         self.here.add_sources();
         self.replies = Some(self.here.edge.wire.receive_replies());
         self.forger.start(&self.here.edge.wire);
@@ -49,20 +45,6 @@ impl World {
         self.nap(1_000);
         self.here.add_second();
         self.settle(Event::SecondLink)
-    }
-
-    /// Waits until the daemon has come to an interface that was made anew and is down. Nobody judges what arrives by one before: the kernel says that
-    /// there is an interface, and the daemon hears it when it gets a CPU.
-    fn guarded(&self) -> Result<(), String> {
-        let begun = Instant::now();
-        while begun.elapsed() < GUARDED {
-            let shown = self.here.edge.wire.on_edge("ip").args(["link", "show", EDGE]).output();
-            if shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("xdp")) {
-                return Ok(());
-            }
-            thread::sleep(STEP);
-        }
-        Err(format!("{GUARDED:?} after {EDGE} was made anew the daemon had not come to it"))
     }
 
     /// Waits until every sender in front of this host is heard over both families, and books what was lost up to then.
