@@ -30,7 +30,8 @@ const XDP_TX: u32 = 3;
 /// A loaded program with maps of its own.
 #[derive(Debug)]
 pub struct Loaded {
-    program: Program,
+    /// The program itself.
+    pub program: Program,
     framing: Framing,
     /// Its maps.
     pub maps: KernelMaps,

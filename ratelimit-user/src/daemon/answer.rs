@@ -98,6 +98,6 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
         }
         Order::AttackList => Ok(Reply::Attacks(host.attacks.list())),
         Order::AttackShow { number } => Ok(Reply::Attack(Box::new(host.attacks.show(number)?))),
-        Order::Detach { interface } => host.interfaces.detach(&mut host.enforced.maps, interface.as_deref()),
+        Order::Detach { interface } => host.interfaces.detach(interface.as_deref()),
     }
 }

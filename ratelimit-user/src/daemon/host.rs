@@ -15,7 +15,7 @@ use super::{
     enforcer::{EnforcedPolicy, Enforcer},
     headroom::HeadroomWatch,
     in_force::PolicyInForce,
-    interfaces::Interfaces,
+    interfaces::{InterfaceCell, Interfaces},
     lists::{ListBook, ListEditor},
     requests::Requests,
     traffic::Traffic,
@@ -39,7 +39,7 @@ pub(super) struct Host {
     pub(super) enforced: EnforcedPolicy,
     /// The block list and the allow list.
     pub(super) lists: ListBook,
-    pub(super) interfaces: Interfaces,
+    pub(super) interfaces: InterfaceCell,
     pub(super) conditions: Conditions,
     pub(super) attack: AttackWatch,
     /// Attacks that were recognised.
@@ -98,8 +98,14 @@ impl Host {
     }
 
     /// Looks whether our program is on every interface that it should be on.
-    pub(super) fn guard(&mut self) {
-        self.interfaces.guard(&mut self.enforced.maps, self.in_force.policy());
+    pub(super) fn guard(&self) {
+        self.interfaces.with(Interfaces::guard);
+        self.say_silence();
+    }
+
+    /// Says by which interfaces nobody is answered although the policy says so, when that begins.
+    pub(super) fn say_silence(&self) {
+        self.interfaces.with(|interfaces| interfaces.say_silence(self.policy()));
     }
 
     /// Looks at what the last second brought, and follows it. Called once a second.

@@ -1,6 +1,10 @@
 //! Keeping the program on interfaces that come, go and change their names.
 
-use std::fs::File;
+use std::{
+    fs::File,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ratelimit_common::abi::OnLimit;
 
@@ -9,11 +13,11 @@ use crate::{
     control::protocol::{InterfaceStatus, Reply},
     dataplane::{
         DataplaneError,
-        attach::{self, Adopted, GenericMode, Guarded, Presence, RELEASE_DEADLINE},
+        attach::{self, Adopted, GenericMode, Guarded, Presence, RELEASE_DEADLINE, Unlinking},
         features,
         framing::Framing,
         interface::{self, AttachMode, Interface},
-        kernel::{KernelMaps, Program},
+        kernel::Program,
         pin::PinDir,
         probe, remount,
     },
@@ -42,7 +46,7 @@ pub(super) struct Interfaces {
 impl Interfaces {
     /// Looks whether our program is on every interface that it should be on, and puts it there where it can. Called whenever an interface
     /// has changed, and once a second.
-    pub(super) fn guard(&mut self, maps: &mut KernelMaps, policy: &Policy) {
+    pub(super) fn guard(&mut self) {
         self.follow_file_system();
         let all = match interface::list() {
             Ok(all) => all,
@@ -55,11 +59,11 @@ impl Interfaces {
             look_after(guarded, &all, &mut self.program, &self.pins, self.generic);
             if guarded.index != before {
                 // What was said of the one that is gone takes up room.
-                let _never_said = maps.set_silent(before, false);
+                let _never_said = self.program.set_silent(before, false);
                 guarded.tags_lost = false;
             }
         }
-        self.keep_silent(&all, maps, policy);
+        self.keep_silent(&all);
     }
 
     /// Pins everything once more where the BPF file system was mounted anew.
@@ -108,8 +112,8 @@ impl Interfaces {
         wrong.map(words).into_iter().collect()
     }
 
-    /// Has the program answer nobody where the answer would lack the tag that the packet had. Says so when that begins.
-    fn keep_silent(&mut self, all: &[Interface], maps: &mut KernelMaps, policy: &Policy) {
+    /// Has the program answer nobody where the answer would lack the tag that the packet had.
+    fn keep_silent(&mut self, all: &[Interface]) {
         for guarded in &mut self.guarded {
             let lost = guarded.framing == Framing::Ethernet
                 && interface::has_vlans(all, guarded.index)
@@ -117,12 +121,16 @@ impl Interfaces {
             if lost == guarded.tags_lost {
                 continue;
             }
-            if let Err(error) = maps.set_silent(guarded.index, lost) {
+            if let Err(error) = self.program.set_silent(guarded.index, lost) {
                 log::error(format!("{}: {error}", guarded.interface));
                 continue;
             }
             guarded.tags_lost = lost;
         }
+    }
+
+    /// Says where nobody is answered although this policy says so, when that begins.
+    pub(super) fn say_silence(&mut self, policy: &Policy) {
         let silence = self.silence(policy);
         for warning in silence.iter().filter(|warning| !self.said.contains(warning)) {
             log::warning(warning);
@@ -174,8 +182,8 @@ impl Interfaces {
         }
     }
 
-    /// Takes the program off one interface, or off all.
-    pub(super) fn detach(&mut self, maps: &mut KernelMaps, name: Option<&str>) -> Result<Reply, Failure> {
+    /// Begins to take the program off one interface, or off all.
+    fn unlink(&mut self, name: Option<&str>) -> Result<Unlinking, Failure> {
         let names: Vec<String> = match name {
             None => self.guarded.iter().map(|guarded| guarded.interface.clone()).collect(),
             Some(name) if self.guarded.iter().any(|guarded| guarded.interface == name) => {
@@ -188,10 +196,10 @@ impl Interfaces {
         if names.is_empty() {
             return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
         }
-        let unlinked = attach::detach(&self.pins, &names, RELEASE_DEADLINE);
-        for name in &unlinked.unpinned {
+        let unlinking = attach::unlink(&self.pins, &names);
+        for name in unlinking.unpinned() {
             for guarded in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
-                let _never_said = maps.set_silent(guarded.index, false);
+                let _never_said = self.program.set_silent(guarded.index, false);
             }
             self.guarded.retain(|guarded| guarded.interface != *name);
             self.names.retain(|wanted| wanted != name);
@@ -201,8 +209,33 @@ impl Interfaces {
                 "detached from {name}: it is not protected any more"
             );
         }
-        let names = unlinked.done(RELEASE_DEADLINE)?;
-        Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
+        Ok(unlinking)
+    }
+
+    /// Says what protects the host when this daemon has ended, and how to end that too. Removes the maps if nothing does.
+    pub(super) fn say_what_stays(&self, state: &Path) -> Result<(), Failure> {
+        if self.are_all_detached() {
+            return Ok(self.pins.remove_all_maps()?);
+        }
+        let unpinned = self.unpinned();
+        unpinned.iter().for_each(log::warning);
+        for interface in self.statuses() {
+            match interface.mode.as_str() {
+                _ if !unpinned.is_empty() => {
+                    log::warning(format!("stopping; {} is NOT PROTECTED from now on", interface.name));
+                }
+                "native" | "generic" => {
+                    log::info(format!("stopping; {} stays protected by the limits in force", interface.name));
+                }
+                mode => log::warning(format!("stopping; {} is NOT PROTECTED ({mode})", interface.name)),
+            }
+        }
+        log::info(format!(
+            "to remove the protection: ratelimit detach --state {} --pin {}",
+            state.display(),
+            self.pins.root().display()
+        ));
+        Ok(())
     }
 
     /// Whether an operator has had the program taken off every interface that was to be guarded.
@@ -242,6 +275,31 @@ impl Interfaces {
             ))
         };
         self.guarded.iter().filter_map(silent).collect()
+    }
+}
+
+/// The interfaces, for one at a time. They are apart from the rest of the host: the thread that hears of an interface which comes back
+/// puts the program on it, whatever the daemon is doing meanwhile.
+#[derive(Clone, Debug)]
+pub(super) struct InterfaceCell(Arc<Mutex<Interfaces>>);
+
+impl InterfaceCell {
+    /// Interfaces that several work with from now on.
+    pub(super) fn new(interfaces: Interfaces) -> Self {
+        Self(Arc::new(Mutex::new(interfaces)))
+    }
+
+    /// Does something with the interfaces, when nobody else does. What is done waits for nothing else of the host.
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Interfaces) -> R) -> R {
+        // Every look begins with what the kernel has: a panic half way through the one before leaves them usable.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the program off one interface, or off all. Others are looked after while this waits for the kernel.
+    pub(super) fn detach(&self, name: Option<&str>) -> Result<Reply, Failure> {
+        let unlinking = self.with(|interfaces| interfaces.unlink(name))?;
+        let names = unlinking.wait(RELEASE_DEADLINE).done(RELEASE_DEADLINE)?;
+        Ok(Reply::Done(format!("detached from {}; the daemon still runs", names.join(", "))))
     }
 }
 

@@ -12,7 +12,14 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{drops::READ_EVERY, log, service::Daemon, state_dir::StateDir, supervisor::Supervisor};
+use super::{
+    drops::READ_EVERY,
+    interfaces::{InterfaceCell, Interfaces},
+    log,
+    service::Daemon,
+    state_dir::StateDir,
+    supervisor::Supervisor,
+};
 use crate::{
     dataplane::{netlink, probe},
     failure::{ExitCode, Failure},
@@ -50,7 +57,7 @@ impl Signals {
 impl Daemon {
     /// Says "ready", then follows signals and the clock.
     pub(super) async fn until_stopped(&self, signals: &mut Signals, state: &StateDir) -> Result<(), Failure> {
-        let links = listen_to_links();
+        let links = guard_on_change(self.host().interfaces.clone());
         // What changed before somebody listened.
         self.host().guard();
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
@@ -76,7 +83,7 @@ impl Daemon {
                 () = self.asked.notified() => {}
                 () = reached(deadline) => self.expire(),
                 _ = sweep.tick() => self.sweep(),
-                () = links.notified() => self.host().guard(),
+                () = links.notified() => self.host().say_silence(),
                 _ = second.tick() => self.observe(),
                 _ = drops.tick() => self.host().take_in_drops(),
                 () = supervisor.due() => supervisor.alive(&self.host()),
@@ -89,28 +96,7 @@ impl Daemon {
         let (in_force, mut enforcer) = host.change();
         in_force.stop_waiting(&mut enforcer);
         host.attacks.stop();
-        if host.interfaces.are_all_detached() {
-            return Ok(host.interfaces.pins.remove_all_maps()?);
-        }
-        let unpinned = host.interfaces.unpinned();
-        unpinned.iter().for_each(log::warning);
-        for interface in host.interfaces.statuses() {
-            match interface.mode.as_str() {
-                _ if !unpinned.is_empty() => {
-                    log::warning(format!("stopping; {} is NOT PROTECTED from now on", interface.name));
-                }
-                "native" | "generic" => {
-                    log::info(format!("stopping; {} stays protected by the limits in force", interface.name));
-                }
-                mode => log::warning(format!("stopping; {} is NOT PROTECTED ({mode})", interface.name)),
-            }
-        }
-        log::info(format!(
-            "to remove the protection: ratelimit detach --state {} --pin {}",
-            state.path().display(),
-            host.interfaces.pins.root().display()
-        ));
-        Ok(())
+        host.interfaces.with(|interfaces| interfaces.say_what_stays(state.path()))
     }
 
     fn expire(&self) {
@@ -140,7 +126,7 @@ impl Daemon {
         self.look_away();
         let mut host = self.host();
         host.guard();
-        host.interfaces.look_after_pins();
+        host.interfaces.with(Interfaces::look_after_pins);
         if let Err(failure) = host.observe() {
             log::warning(format!("the counters were not read: {failure}"));
         }
@@ -155,15 +141,19 @@ impl Daemon {
     }
 }
 
-/// Notified whenever an interface has changed.
-fn listen_to_links() -> Arc<Notify> {
+/// Has a thread look after the interfaces whenever one has changed, and tell after each look. Nothing that the daemon does holds it up: an
+/// interface that comes back in a flood is bare until the program is on it.
+fn guard_on_change(interfaces: InterfaceCell) -> Arc<Notify> {
     let changed = Arc::new(Notify::new());
     let notify = Arc::clone(&changed);
     let unheard = |error| {
         log::warning(format!("interfaces that come back are guarded within a second, not at once: {error}"));
     };
     let tell = move |heard: io::Result<()>| match heard {
-        Ok(()) => notify.notify_one(),
+        Ok(()) => {
+            interfaces.with(Interfaces::guard);
+            notify.notify_one();
+        }
         Err(error) => unheard(error),
     };
     if let Err(error) = netlink::follow_links(tell) {

@@ -12,7 +12,7 @@ use super::{
     headroom::HeadroomWatch,
     host::Host,
     in_force::PolicyInForce,
-    interfaces::Interfaces,
+    interfaces::{InterfaceCell, Interfaces},
     keeping::StateKeeper,
     kept::KeptState,
     layouts::OtherLayouts,
@@ -210,7 +210,7 @@ impl Started {
                 arrivals: Arrivals::NONE,
                 release: self.release,
             },
-            interfaces: Interfaces {
+            interfaces: InterfaceCell::new(Interfaces {
                 guarded: self.guarded,
                 names: self.names,
                 pins: self.pins,
@@ -219,7 +219,7 @@ impl Started {
                 were_pinned: true,
                 said: Vec::new(),
                 claim: self.claim,
-            },
+            }),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             cluster: self.cluster,
             started: Instant::now(),

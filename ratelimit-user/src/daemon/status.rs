@@ -15,7 +15,7 @@ use crate::{
 /// The status, with the table still to be filled in by whoever reads it.
 pub(super) fn status(host: &Host) -> Status {
     let now_ns = probe::now_ns();
-    let interfaces = host.interfaces.statuses();
+    let interfaces = host.interfaces.with(|interfaces| interfaces.statuses());
     let cluster = host.cluster.as_ref().map(|cluster| cluster.status(Instant::now(), now_ns));
     let warned = warned(host);
     let warnings = warned.iter().map(|warning| warning.sentence.clone()).collect();
@@ -56,7 +56,7 @@ pub(super) fn status(host: &Host) -> Status {
         lists_kept_in: host.lists.keeper.journal.path().display().to_string(),
         requests: host.requests.status(),
         cluster,
-        pin: host.interfaces.pins.root().display().to_string(),
+        pin: host.interfaces.with(|interfaces| interfaces.pins.root().display().to_string()),
         warnings,
         warning_details,
     }
@@ -70,14 +70,16 @@ fn lane(host: &Host, now_ns: u64) -> Option<LaneStatus> {
 
 /// What does not work as the policy wants it.
 fn warned(host: &Host) -> Vec<StatusWarning> {
+    let (silence, unpinned) =
+        host.interfaces.with(|interfaces| (interfaces.silence(host.policy()), interfaces.unpinned()));
     [
         trials(host.policy()),
         StatusWarning::of("policy_not_read", unread(&host.in_force)),
         StatusWarning::of("host_settings", host.conditions.warnings(host.policy())),
-        StatusWarning::of("nobody_answered", host.interfaces.silence(host.policy())),
+        StatusWarning::of("nobody_answered", silence),
         StatusWarning::of("listeners", host.requests.warnings()),
         StatusWarning::of("lists_not_on_disk", host.lists.not_on_disk()),
-        StatusWarning::of("pins_gone", host.interfaces.unpinned()),
+        StatusWarning::of("pins_gone", unpinned),
         StatusWarning::of("attack_reports_not_on_disk", host.attacks.not_on_disk()),
         StatusWarning::of("notify", host.attacks.untold()),
         StatusWarning::of("sampling", host.traffic.problem().as_deref().map(unsampled)),

@@ -69,7 +69,7 @@ impl Supervisor {
 
 /// How the host is, in a line that `systemctl status` shows.
 fn words(host: &Host) -> String {
-    let interfaces = host.interfaces.statuses();
+    let interfaces = host.interfaces.with(|interfaces| interfaces.statuses());
     let guarded: Vec<String> =
         interfaces.iter().map(|interface| format!("{} {}", interface.name, interface.mode)).collect();
     let protection = if protocol::all_protected(&interfaces) { "guarding" } else { "NOT PROTECTED:" };

@@ -305,6 +305,19 @@ impl Unlinked {
 
 /// Takes the program off interfaces, and returns when it is off, or after so much time. One that is slow, or that fails, keeps no other one.
 pub fn detach(pins: &PinDir, names: &[String], within: Duration) -> Unlinked {
+    unlink(pins, names).wait(within)
+}
+
+/// Links without a pin, which the kernel lets go of.
+#[derive(Debug)]
+pub struct Unlinking {
+    unlinked: Unlinked,
+    /// Interfaces that had a pin, and the program that the link ran.
+    running: Vec<(String, Option<u32>)>,
+}
+
+/// Begins to take the program off interfaces: removes the pins that keep it there.
+pub fn unlink(pins: &PinDir, names: &[String]) -> Unlinking {
     let mut unlinked = Unlinked::default();
     let mut running = Vec::new();
     for name in names {
@@ -315,25 +328,38 @@ pub fn detach(pins: &PinDir, names: &[String], within: Duration) -> Unlinked {
                 unlinked.failed.push(error);
                 continue;
             }
-            running.push((name, program));
+            running.push((name.clone(), program));
         }
         unlinked.unpinned.push(name.clone());
     }
-    // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
-    let deadline = Instant::now() + within;
-    loop {
-        let all = interface::list().unwrap_or_default();
-        running.retain(|(name, program)| {
-            let attached = interface::among(&all, name).ok().and_then(|found| found.attached);
-            attached.is_some_and(|attached| Some(attached.program_id) == *program)
-        });
-        if running.is_empty() || Instant::now() >= deadline {
-            break;
-        }
-        thread::sleep(Duration::from_millis(1));
+    Unlinking { unlinked, running }
+}
+
+impl Unlinking {
+    /// Interfaces without a pin now.
+    pub fn unpinned(&self) -> &[String] {
+        &self.unlinked.unpinned
     }
-    unlinked.slow = running.into_iter().map(|(name, _)| name.clone()).collect();
-    unlinked
+
+    /// Returns when the program is off, or after so much time.
+    pub fn wait(self, within: Duration) -> Unlinked {
+        let Self { mut unlinked, mut running } = self;
+        // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
+        let deadline = Instant::now() + within;
+        loop {
+            let all = interface::list().unwrap_or_default();
+            running.retain(|(name, program)| {
+                let attached = interface::among(&all, name).ok().and_then(|found| found.attached);
+                attached.is_some_and(|attached| Some(attached.program_id) == *program)
+            });
+            if running.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        unlinked.slow = running.into_iter().map(|(name, _)| name).collect();
+        unlinked
+    }
 }
 
 /// Switches a link of ours to the program for this framing. The kernel does it in one step.

@@ -54,6 +54,8 @@ pub struct Program {
     sources: u32,
     jumps: ProgramArray<MapData>,
     jumps_ip: ProgramArray<MapData>,
+    /// Interfaces by which nobody is answered.
+    silent: HashMap<MapData, u32, u32>,
     /// Whether the program for IP links is in the kernel. Most hosts never need it.
     has_ip: bool,
     cookie_problem: Option<String>,
@@ -65,7 +67,6 @@ pub struct KernelMaps {
     pub(super) table: Arc<SourceTable>,
     counters: Arc<PerCpuArray<MapData, Counter>>,
     events: PerCpuArray<MapData, u64>,
-    silent: HashMap<MapData, u32, u32>,
     drops: Option<DropRing>,
     samples: Option<Samples>,
     lane: LaneKeeper,
@@ -169,12 +170,12 @@ fn load_reading(
     }
     let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
     let maps = KernelMaps::take(&mut ebpf)?;
-    let (jumps, jumps_ip) = (take_map(&mut ebpf, names::JUMPS)?, take_map(&mut ebpf, names::JUMPS_IP)?);
     let mut program = Program {
-        ebpf,
         sources,
-        jumps,
-        jumps_ip,
+        jumps: take_map(&mut ebpf, names::JUMPS)?,
+        jumps_ip: take_map(&mut ebpf, names::JUMPS_IP)?,
+        silent: take_map(&mut ebpf, names::SILENT)?,
+        ebpf,
         has_ip: false,
         cookie_problem: None,
         listener_problem: None,
@@ -230,6 +231,19 @@ impl Program {
             self.has_ip = true;
         }
         self.one(names::PROGRAM_IP)
+    }
+
+    /// Has packets that come in by an interface answered, or not.
+    pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
+        let done = if silent {
+            self.silent.insert(index, 1, 0)
+        } else {
+            match self.silent.remove(&index) {
+                Err(MapError::KeyNotFound) => Ok(()),
+                done => done,
+            }
+        };
+        done.map_err(DataplaneError::map("say where nobody is answered"))
     }
 
     /// Why this kernel does not have those for cookies.
@@ -307,7 +321,6 @@ impl KernelMaps {
             table: Arc::new(SourceTable::new(buckets, cells, negative, one(ebpf, names::MARKS)?)),
             counters: Arc::new(one(ebpf, names::COUNTERS)?),
             events: one(ebpf, names::EVENTS)?,
-            silent: one(ebpf, names::SILENT)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
             lane: LaneKeeper::new(
@@ -493,19 +506,6 @@ impl KernelMaps {
     pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
         let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
         Ok(per_cpu.iter().sum())
-    }
-
-    /// Has packets that come in by an interface answered, or not.
-    pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
-        let done = if silent {
-            self.silent.insert(index, 1, 0)
-        } else {
-            match self.silent.remove(&index) {
-                Err(MapError::KeyNotFound) => Ok(()),
-                done => done,
-            }
-        };
-        done.map_err(DataplaneError::map("say where nobody is answered"))
     }
 
     /// What the program tells of refused packets, for the first who asks: there is one reader.

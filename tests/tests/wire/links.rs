@@ -2,11 +2,12 @@
 
 use std::{
     net::UdpSocket,
-    process::Output,
+    process::{Output, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
+use aya::programs::links::PinnedLink;
 use ratelimit_common::abi::{Reason, Verdict};
 use ratelimit_tests::{
     answer::{assert_refused, stdout},
@@ -239,10 +240,10 @@ on_limit = "reject"
     assert_eq!(kernel.run(&frame), Verdict::Pass);
     assert_eq!(kernel.run(&frame), Verdict::Reply, "a reset");
     // The kernel's test facility has packets come in by the loopback interface, which is the first.
-    kernel.maps.set_silent(1, true).unwrap();
+    kernel.program.set_silent(1, true).unwrap();
     assert_eq!(kernel.run(&frame), Verdict::Drop);
-    kernel.maps.set_silent(2, true).unwrap();
-    kernel.maps.set_silent(1, false).unwrap();
+    kernel.program.set_silent(2, true).unwrap();
+    kernel.program.set_silent(1, false).unwrap();
     assert_eq!(kernel.run(&frame), Verdict::Reply, "another interface does not count");
     // Without VLANs nothing can be lost: nobody is warned, and everybody answered.
     let edge = Edge::new();
@@ -322,6 +323,26 @@ fn an_interface_that_is_down_is_guarded_already() {
     wait_until("it has the program", &daemon, || has_program(&edge, EDGE));
     assert!(stdout(&on_edge(&edge, &["link", "show", "dev", EDGE])).contains("state DOWN"));
     daemon.wait_for_log("edge0: it is there again; attaching it again");
+}
+
+#[test]
+fn an_interface_that_comes_back_is_guarded_at_once_also_while_the_daemon_waits_for_something_else() {
+    let edge = Edge::new();
+    on_edge(&edge, &["link", "add", "second0", "type", "veth", "peer", "name", "second1"]);
+    let daemon = start(&edge, &[EDGE, "second0"], TEN);
+    // While somebody has its link open the kernel does not let go of it, and an order to detach is answered after two seconds.
+    let held = PinnedLink::from_pin(edge.pin().join("links/second0")).unwrap();
+    let mut order =
+        edge.cli_command(&["detach", "--iface", "second0"]).stderr(Stdio::null()).spawn().unwrap();
+    daemon.wait_for_log("detached from second0");
+    edge.wire.cut();
+    on_edge(&edge, &["link", "add", EDGE, "type", "veth", "peer", "name", "net1"]);
+    wait_until("it has the program", &daemon, || has_program(&edge, EDGE));
+    let was_waiting = order.try_wait().unwrap().is_none();
+    let answered = order.wait().unwrap();
+    assert!(was_waiting, "the interface was guarded after the order had been answered");
+    assert_eq!(answered.code(), Some(5), "the order was answered before its time was over");
+    drop(held);
 }
 
 #[test]
