@@ -1,16 +1,13 @@
 //! How long a long policy takes: all of it, and a change of one line.
 
-use std::{fs, time::Instant};
+use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use ratelimit_tests::policies;
 use serde::Serialize;
 
 use crate::{
-    contestant::{
-        Abilities,
-        daemon::{self, Guard},
-    },
+    contestant::daemon::{self, Guard},
     interrupt::Interrupt,
     lane::{Ground, Lane},
     spread::Spread,
@@ -18,30 +15,30 @@ use crate::{
 
 /// Prefixes of the policy.
 const ENTRIES: u32 = 100_000;
-/// Users who share them.
+/// Users who share the prefixes.
 const USERS: usize = 4_000;
 const SOURCE: &str = "[source]\nlimits = [\"1000000 packets/s\"]\n";
 /// A line in the middle of the policy, and what it becomes.
 const CHANGE: (&str, &str) = ("64.4.0.0/26", "198.18.7.0/30");
 
 /// One kind of change.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Step {
     pub(crate) what: &'static str,
     pub(crate) list_entries_written: u64,
     /// Milliseconds from the command to its end, round by round.
     pub(crate) command_ms: Vec<f64>,
-    /// Milliseconds that the daemon counted of that.
+    /// Milliseconds of the command that the daemon counted.
     pub(crate) daemon_ms: Vec<f64>,
     /// Against the whole policy, round by round.
     pub(crate) ratio: Option<Spread>,
 }
 
 /// Applies one policy after another, as many times as there are rounds.
-pub(crate) fn measure(rounds: usize, abilities: &Abilities, interrupt: &Interrupt) -> Result<Vec<Step>> {
+pub(crate) fn measure(rounds: usize, limiter: &Path, interrupt: &Interrupt) -> Result<Vec<Step>> {
     let ground = Ground::new()?;
     let lane = Lane::new(&ground, 0, 64)?;
-    let guard = daemon::start(&lane, &[&lane.inlet], SOURCE, abilities.binary())?;
+    let guard = daemon::start(&lane, &[&lane.inlet], SOURCE, limiter)?;
     let prefixes: Vec<String> = policies::prefixes(ENTRIES).collect();
     let whole = format!("{SOURCE}{}", policies::users(USERS, &prefixes));
     ensure!(whole.contains(CHANGE.0), "the policy has no line to change");
@@ -51,14 +48,7 @@ pub(crate) fn measure(rounds: usize, abilities: &Abilities, interrupt: &Interrup
         ("one limit", whole.replace(CHANGE.0, CHANGE.1).replace("1000000 packets/s", "900000 packets/s")),
         ("back to none", SOURCE.to_owned()),
     ];
-    let step = |(what, _): &(&'static str, String)| Step {
-        what,
-        list_entries_written: 0,
-        command_ms: Vec::new(),
-        daemon_ms: Vec::new(),
-        ratio: None,
-    };
-    let mut steps: Vec<Step> = policies.iter().map(step).collect();
+    let mut steps = policies.each_ref().map(|(what, _)| Step { what, ..Step::default() });
     for _ in 0..rounds {
         for ((_, text), step) in policies.iter().zip(&mut steps) {
             interrupt.check()?;
@@ -69,7 +59,7 @@ pub(crate) fn measure(rounds: usize, abilities: &Abilities, interrupt: &Interrup
     for step in &mut steps {
         step.ratio = Spread::of_ratios(&step.command_ms, &all);
     }
-    Ok(steps)
+    Ok(steps.into())
 }
 
 fn apply(guard: &Guard, lane: &Lane, text: &str, step: &mut Step) -> Result<()> {
@@ -83,16 +73,4 @@ fn apply(guard: &Guard, lane: &Lane, text: &str, step: &mut Step) -> Result<()> 
     step.daemon_ms.push(number("microseconds")? as f64 / 1e3);
     step.list_entries_written = number("list_entries_written")?;
     Ok(())
-}
-
-impl Step {
-    /// How long the command took.
-    pub(crate) fn command(&self) -> Option<Spread> {
-        Spread::of(&self.command_ms)
-    }
-
-    /// How long the daemon says that it took.
-    pub(crate) fn daemon(&self) -> Option<Spread> {
-        Spread::of(&self.daemon_ms)
-    }
 }

@@ -23,16 +23,17 @@ use nix::sys::{
 };
 
 use crate::{
-    case::Lead, interrupt::Interrupt, lane::Ground, place, rig::Generator, rounds::Cores, stack::Counter,
+    case::Lead, comparison::Sample, interrupt::Interrupt, lane::Ground, place, rig::Generator, rounds::Cores,
+    stack::Counter,
 };
 
-/// Ends the system call that sends; `Interrupt::watch` sees to it that it ends nothing else.
+/// The signal that ends the system call that sends; `Interrupt::watch` sees to it that the signal ends nothing else.
 pub(crate) const LANDING: Signal = Signal::SIGUSR1;
 /// A reading must not be torn: the counter belongs to a moment this close to the time that goes with it.
 const READING: Duration = Duration::from_micros(500);
 /// How often the observer looks.
 const GLANCE: Duration = Duration::from_millis(1);
-/// For the first packet, and for the whole lead of a contestant that is very slow.
+/// How long the observer waits for the first packet, and for the whole lead of a very slow contestant.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a turn is to be like.
@@ -51,6 +52,14 @@ pub(crate) struct Flight {
     pub(crate) arrived: u64,
     pub(crate) passed: Option<u64>,
     pub(crate) took: Duration,
+}
+
+impl Flight {
+    /// Packets per second that arrived, and beside them those that passed.
+    pub(crate) fn rates(&self) -> Sample {
+        let per_second = |packets: u64| packets as f64 / self.took.as_secs_f64();
+        Sample { value: per_second(self.arrived), beside: self.passed.map(per_second) }
+    }
 }
 
 /// Sends, and measures in the meantime.

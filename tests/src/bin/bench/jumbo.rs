@@ -68,7 +68,7 @@ impl Jumbo {
         Ok(())
     }
 
-    /// The same sources in the same order as in live frames. The kernel fills in the checksum of an IPv4 header.
+    /// Writes the next source, in the order of live frames. The kernel fills in the checksum of an IPv4 header.
     fn set_source(&self, packet: &mut [u8]) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         match self.traffic.family {

@@ -13,7 +13,7 @@ const GENERATOR: &str = "generator";
 pub(crate) const DESTINATION_V4: [u8; 4] = [198, 18, 0, 2];
 /// An address of the receiving host itself.
 pub(crate) const HOST_V4: [u8; 4] = [198, 18, 0, 1];
-/// The same in IPv6, where only a route makes it silent.
+/// The IPv6 address that packets go to, which only a route makes silent.
 pub(crate) const DESTINATION_V6: [u16; 8] = [0x2001, 2, 0, 0, 0, 0, 0, 2];
 /// The MAC address of every receiving interface: netfilter only sees what is addressed to the host.
 pub(crate) const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
@@ -49,7 +49,7 @@ pub(crate) struct Lane {
     namespace: String,
     /// The receiving interface, in the contestant's namespace.
     pub(crate) inlet: String,
-    /// Its other end, in the generator's.
+    /// The sending interface, in the generator's namespace.
     pub(crate) outlet: String,
 }
 

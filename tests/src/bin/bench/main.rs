@@ -9,6 +9,7 @@
 
 mod apply;
 mod case;
+mod comparison;
 mod contestant;
 mod cost;
 mod flight;
@@ -40,6 +41,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
+use serde::Serialize;
 
 use crate::{interrupt::Interrupted, run::Request};
 
@@ -86,12 +88,12 @@ enum Output {
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = if options.requests {
-        ask(options)
+        ask(&options)
     } else {
         if let Some(code) = seclusion::require_rights() {
             return code;
         }
-        seclusion::enter().and_then(|()| bench(options))
+        seclusion::enter().and_then(|()| bench(&options))
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -104,51 +106,45 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(options: Options) -> Result<()> {
-    let report = run::run(Request {
-        quick: options.quick,
-        only: options.only,
-        rounds: options.rounds.map(usize::from),
-        frame_len: usize::from(options.frame),
-        limiter: limiter()?,
-        command: command_line(),
-    })?;
-    match options.output {
-        Output::Text => print!("{}", text::shown(&report)),
-        Output::Json => println!("{}", report.json()?),
-    }
+fn bench(options: &Options) -> Result<()> {
+    let report = run::run(request(options)?)?;
     if options.save {
         fs::write(PLOT, plot::svg(&report)).with_context(|| format!("cannot write {PLOT}"))?;
-        save("packets.txt", &text::shown(&report))?;
     }
-    Ok(())
+    show(options, &report, &text::shown(&report), "packets.txt")
 }
 
-fn save(name: &str, report: &str) -> Result<()> {
-    let path = format!("{REPORTS}/{name}");
-    fs::write(&path, report).with_context(|| format!("cannot write {path}"))
-}
-
-fn ask(options: Options) -> Result<()> {
+fn ask(options: &Options) -> Result<()> {
     if let Some(state) = options.memory_of {
         println!("{}", requests::memory::grown(state, options.quick)?);
         return Ok(());
     }
-    let report = requests::run(requests::Request {
-        quick: options.quick,
-        only: options.only,
-        rounds: options.rounds.map(usize::from),
-        limiter: limiter()?,
-        command: command_line(),
-    })?;
+    let report = requests::run(request(options)?)?;
+    show(options, &report, &report.text(), "requests.txt")
+}
+
+/// Prints a report, and saves its text if that was asked for.
+fn show(options: &Options, report: &impl Serialize, text: &str, file: &str) -> Result<()> {
     match options.output {
-        Output::Text => print!("{}", report.text()),
-        Output::Json => println!("{}", report.json()?),
+        Output::Text => print!("{text}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(report)?),
     }
     if options.save {
-        save("requests.txt", &report.text())?;
+        let path = format!("{REPORTS}/{file}");
+        fs::write(&path, text).with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
+}
+
+fn request(options: &Options) -> Result<Request> {
+    Ok(Request {
+        quick: options.quick,
+        only: options.only.clone(),
+        rounds: options.rounds.map(usize::from),
+        frame_len: usize::from(options.frame),
+        limiter: limiter()?,
+        command: command_line(),
+    })
 }
 
 /// The limiter that was built beside this program.

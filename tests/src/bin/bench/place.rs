@@ -50,7 +50,7 @@ pub(crate) fn keep_on(thread: Option<Pid>, cpu: usize) -> Result<()> {
     setpriority_process(thread, HIGHEST_PRIORITY).context("cannot raise the priority")
 }
 
-/// The same at its ordinary priority, which takes no root.
+/// Keeps a thread on a CPU at its ordinary priority, which takes no root.
 pub(crate) fn pin(thread: Option<Pid>, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{CaseResult, Report};
+use crate::{comparison::Comparison, report::Report};
 
 const WIDTH: f64 = 1240.0;
 const HEIGHT: f64 = 430.0;
@@ -47,8 +47,8 @@ pub(crate) fn svg(report: &Report) -> String {
 }
 
 /// The end of the axis: the next whole number of millions, even if that leaves some space.
-fn highest(cases: &[CaseResult]) -> f64 {
-    let rates = cases.iter().flat_map(|case| &case.cells).filter_map(|cell| cell.packets_per_second);
+fn highest(cases: &[Comparison]) -> f64 {
+    let rates = cases.iter().flat_map(|case| &case.cells).filter_map(|cell| cell.spread);
     (rates.map(|spread| spread.max).fold(1e6, f64::max) / 1e6).ceil()
 }
 
@@ -64,10 +64,10 @@ fn axis(svg: &mut String, top: f64) {
 }
 
 /// A bar is the median; the line on it goes from the slowest round to the fastest.
-fn bars(svg: &mut String, case: &CaseResult, left: f64, width: f64, top: f64) {
+fn bars(svg: &mut String, case: &Comparison, left: f64, width: f64, top: f64) {
     let bar = width * (1.0 - GAP) / case.cells.len().max(1) as f64;
     for (at, cell) in case.cells.iter().enumerate() {
-        let Some(rate) = cell.packets_per_second else { continue };
+        let Some(rate) = cell.spread else { continue };
         let [median, min, max] = [rate.median, rate.min, rate.max].map(|value| height_of(value / 1e6, top));
         let (x, middle) = (left + bar * at as f64, left + bar * (at as f64 + 0.5));
         let height = height_of(0.0, top) - median;
@@ -79,10 +79,10 @@ fn bars(svg: &mut String, case: &CaseResult, left: f64, width: f64, top: f64) {
             bar * 0.9
         );
     }
-    text(svg, left + width * (1.0 - GAP) / 2.0, HEIGHT - BOTTOM + 18.0, "middle", case.case.title);
+    text(svg, left + width * (1.0 - GAP) / 2.0, HEIGHT - BOTTOM + 18.0, "middle", &case.title);
 }
 
-fn legend(svg: &mut String, cases: &[CaseResult]) {
+fn legend(svg: &mut String, cases: &[Comparison]) {
     const PER_LINE: usize = 4;
     // Whoever is left out of one case is in another.
     let cells = cases.iter().max_by_key(|case| case.cells.len()).map(|case| &case.cells[..]);
@@ -117,26 +117,18 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::example;
+    use crate::comparison::{Cell, Sample, Unit};
 
     #[test]
-    fn a_picture_names_the_machine_and_has_a_bar_for_each_contestant() {
-        let svg = svg(&example());
-        assert!(svg.contains("Example &lt;CPU&gt;"), "text is escaped");
-        assert_eq!(svg.matches("stroke=\"#333333\"").count(), 2);
-        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-    }
-
-    #[test]
-    fn nothing_is_drawn_above_the_axis_or_below_the_floor() {
-        let top = highest(&example().one_core);
-        assert_eq!(top, 10.0);
-        assert_eq!((height_of(top, top), height_of(0.0, top)), (TOP, HEIGHT - BOTTOM));
-    }
-
-    #[test]
-    fn a_run_without_the_wire_still_makes_a_picture() {
-        let report = Report { one_core: Vec::new(), ..example() };
-        assert!(svg(&report).ends_with("</svg>\n"));
+    fn a_bar_ends_between_the_axis_and_the_floor_and_text_is_escaped() {
+        let mut case = Comparison::new("1", "1 <source>", Unit::PacketsPerSecond);
+        let mut cell = Cell::new("ours", "ratelimit");
+        cell.add(Sample { value: 9.5e6, beside: None });
+        case.cells.push(cell);
+        let top = highest(std::slice::from_ref(&case));
+        assert_eq!((top, height_of(top, top), height_of(0.0, top)), (10.0, TOP, HEIGHT - BOTTOM));
+        let svg = svg(&Report { one_core: vec![case], ..Report::default() });
+        assert_eq!(svg.matches("stroke=\"#333333\"").count(), 1);
+        assert!(svg.contains("1 &lt;source&gt;") && svg.ends_with("</svg>\n"), "{svg}");
     }
 }

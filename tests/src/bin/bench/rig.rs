@@ -25,7 +25,7 @@ pub(crate) fn attach(program: &str, interface: &str) -> Result<Ebpf> {
     attached(EbpfLoader::new().load(OBJECT).context("cannot load the rig's object")?, program, interface)
 }
 
-/// The same with an object whose globals and maps are filled in.
+/// Attaches a program of an object whose globals and maps are filled in.
 pub(crate) fn attached(mut ebpf: Ebpf, program: &str, interface: &str) -> Result<Ebpf> {
     let xdp = xdp(&mut ebpf, program)?;
     xdp.load().with_context(|| format!("the kernel does not take the rig's program {program}"))?;
@@ -40,7 +40,7 @@ pub(crate) fn xdp<'e>(ebpf: &'e mut Ebpf, program: &str) -> Result<&'e mut Xdp> 
     found.try_into().with_context(|| format!("{program} is not an XDP program"))
 }
 
-/// The same, of an object that is shared.
+/// One of the programs of an object that is shared.
 pub(crate) fn in_use<'e>(ebpf: &'e Ebpf, program: &str) -> Result<&'e Xdp> {
     let found = ebpf.program(program).ok_or_else(|| anyhow!("the rig has no program {program}"))?;
     found.try_into().with_context(|| format!("{program} is not an XDP program"))
@@ -67,7 +67,7 @@ pub(crate) struct Generator {
     outlet: String,
 }
 
-/// Who makes them.
+/// Who makes the packets.
 enum Maker {
     Live(Live),
     /// For frames that are longer than live ones can be.
@@ -97,7 +97,7 @@ impl Generator {
         Self::live(traffic, traffic.template(), program, outlet)
     }
 
-    /// The same for TCP segments that open connections to the receiving host.
+    /// A generator of TCP segments that open connections to the receiving host.
     pub(crate) fn of_syns(traffic: &Traffic, outlet: &str) -> Result<Self> {
         Self::live(traffic, traffic.syn_template(), "generate_syn", outlet)
     }

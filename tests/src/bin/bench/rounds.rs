@@ -1,17 +1,17 @@
 //! Rounds: everybody in turn, again and again, so that whatever the machine does in the meantime hits all alike.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 
 use crate::{
     case::{Case, Lead},
-    contestant::{Abilities, Contestant, InPlace},
+    comparison::{Cell, Comparison, Unit},
+    contestant::{Contestant, InPlace},
     flight::{self, Plan},
     interrupt::Interrupt,
     lane::{Ground, Lane},
     place, progress,
-    report::{CaseResult, Cell},
     rig::Generator,
     stack::Counter,
     threaded,
@@ -21,7 +21,31 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) rounds: usize,
-    pub(crate) slice: Duration,
+    /// Of one contestant in one round.
+    pub(crate) round: Duration,
+}
+
+impl Pace {
+    /// Gives everybody a turn in each round, the first one another each time. `turn` gets the number of the round and of the contestant.
+    pub(crate) fn in_turn(
+        self,
+        what: &str,
+        contestants: usize,
+        interrupt: &Interrupt,
+        mut turn: impl FnMut(usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        for round in 0..self.rounds {
+            progress::show(&format!("{what}, round {} of {}", round + 1, self.rounds));
+            for place in 0..contestants {
+                let done = turn(round, (round + place) % contestants);
+                // Ctrl-C reaches the programs that are measured too, and they fail of it.
+                interrupt.check()?;
+                done?;
+            }
+        }
+        progress::clear();
+        Ok(())
+    }
 }
 
 /// Which CPU does what.
@@ -32,12 +56,6 @@ pub(crate) struct Cores {
     pub(crate) receiver: Option<usize>,
     /// Where the counters are read.
     pub(crate) observer: usize,
-}
-
-impl Cores {
-    fn title(&self) -> &'static str {
-        if self.receiver.is_some() { "two cores" } else { "one core" }
-    }
 }
 
 /// A contestant that is set up on its lane. Fields are dropped in order: it leaves before its lane goes.
@@ -56,28 +74,24 @@ pub(crate) fn measure(
     contestants: &[Contestant],
     cores: Cores,
     pace: Pace,
-    abilities: &Abilities,
+    limiter: &Path,
     interrupt: &Interrupt,
-) -> Result<CaseResult> {
+) -> Result<Comparison> {
     let ground = Ground::new()?;
     let mut competitors = Vec::new();
     let participants = contestants.iter().filter(|contestant| contestant.takes_part(case));
     for (number, contestant) in participants.enumerate() {
         interrupt.check()?;
-        let competitor = set_up(&ground, number, *contestant, case, cores, abilities);
+        let competitor = set_up(&ground, number, *contestant, case, cores, limiter);
         competitors.push(competitor.with_context(|| format!("cannot set up {}", contestant.title))?);
     }
-    for round in 0..pace.rounds {
-        progress::show(&format!("{}: {}, round {} of {}", cores.title(), case.title, round + 1, pace.rounds));
-        // Not always the same one behind the same one.
-        for turn in 0..competitors.len() {
-            let at = (round + turn) % competitors.len();
-            let lead = if round == 0 { case.settling } else { case.lead };
-            competitors[at].take_turn(&ground, lead, pace.slice, cores, interrupt)?;
-        }
-    }
-    progress::clear();
-    Ok(CaseResult::new(case.clone(), competitors.into_iter().map(|competitor| competitor.cell).collect()))
+    pace.in_turn(case.title, competitors.len(), interrupt, |round, at| {
+        let lead = if round == 0 { case.settling } else { case.lead };
+        competitors[at].take_turn(&ground, lead, pace.round, cores, interrupt)
+    })?;
+    let mut comparison = Comparison::new(case.name, case.title, Unit::PacketsPerSecond);
+    comparison.cells = competitors.into_iter().map(|competitor| competitor.cell).collect();
+    Ok(comparison)
 }
 
 fn set_up(
@@ -86,10 +100,10 @@ fn set_up(
     contestant: Contestant,
     case: &Case,
     cores: Cores,
-    abilities: &Abilities,
+    limiter: &Path,
 ) -> Result<Competitor> {
     let lane = Lane::new(ground, number, case.traffic.frame_len)?;
-    let in_place = contestant.set_up(&lane, case, abilities)?;
+    let in_place = contestant.set_up(&lane, case, limiter)?;
     if let Some(cpu) = cores.receiver {
         place::keep_on(Some(threaded::receiver(lane.namespace(), &lane.inlet)?), cpu)?;
     }
@@ -110,8 +124,7 @@ impl Competitor {
     ) -> Result<()> {
         let plan = Plan { lead, duration, cores };
         let turn = flight::measure(ground, &self.generator, self.passed.as_mut(), plan, interrupt);
-        let flight = turn.with_context(|| format!("while measuring {}", self.contestant.title))?;
-        self.cell.add(flight.arrived, flight.passed, flight.took);
+        self.cell.add(turn.with_context(|| format!("while measuring {}", self.contestant.title))?.rates());
         Ok(())
     }
 }

@@ -5,17 +5,19 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 
 use crate::{
-    apply::{self, Step},
+    apply,
     case::{self, Case},
-    contestant::{self, Abilities, Contestant},
+    comparison::Comparison,
+    contestant::{self, Contestant},
     cost::{Extent, growth, instructions, paths, same_source},
     honest::{self, Honest, Seats},
     interrupt::Interrupt,
     machine::{self, Machine},
     progress,
-    report::{CaseResult, Report},
+    report::{LongerFrames, Report},
     rounds::{self, Cores, Pace},
     selection::{Runs, Section, Selection},
+    shell, targets,
 };
 
 /// A round on the wire. Short, because a virtual machine's speed changes within seconds, and two who are compared should not be far apart.
@@ -32,7 +34,7 @@ const BY_FRAME_SIZE: ([&str; 2], [&str; 2]) = (["1", "spoofed"], [contestant::YA
 pub(crate) struct Request {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
-    /// Instead of the usual number.
+    /// How many rounds, instead of the usual number.
     pub(crate) rounds: Option<usize>,
     pub(crate) frame_len: usize,
     pub(crate) limiter: PathBuf,
@@ -43,11 +45,11 @@ pub(crate) struct Request {
 struct Setting {
     chosen: Selection,
     cases: Vec<Case>,
-    /// On the wire.
+    /// Rounds on the wire.
     pace: Pace,
     /// Rounds of everything else.
     rounds: usize,
-    abilities: Abilities,
+    limiter: PathBuf,
     interrupt: Interrupt,
     notes: Vec<String>,
 }
@@ -58,173 +60,114 @@ pub(crate) fn run(request: Request) -> Result<Report> {
     let names: Vec<_> = cases.iter().map(|case| case.name).collect();
     let chosen = Selection::new(request.quick, &request.only, &names, &contestant::ALL.map(|one| one.name))?;
     let interrupt = Interrupt::watch()?;
-    let abilities = Abilities::find_out(request.limiter)?;
-    let machine =
-        Machine::this(["nft", "iptables"].iter().filter_map(|peer| machine::version(peer)).collect());
+    let peers = ["nft", "iptables"].iter().filter_map(|peer| machine::version(peer, "--version"));
+    let machine = Machine::this(peers.collect());
     let (on_the_wire, rounds) = if request.quick { (11, 3) } else { (31, 5) };
-    let pace = Pace { rounds: request.rounds.unwrap_or(on_the_wire), slice: SLICE };
+    let pace = Pace { rounds: request.rounds.unwrap_or(on_the_wire), round: SLICE };
     let rounds = request.rounds.unwrap_or(rounds);
-    let notes = abilities.notes();
-    let mut setting = Setting { chosen, cases, pace, rounds, abilities, interrupt, notes };
+    let (limiter, notes) = (request.limiter, Vec::new());
+    let mut setting = Setting { chosen, cases, pace, rounds, limiter, interrupt, notes };
     let last = machine.cpus - 1;
     let one_core = Cores { generator: last, receiver: None, observer: 0 };
     let two_cores = Cores { receiver: Some(0), ..one_core };
-    Ok(Report {
-        one_core: setting.wire(Section::OneCore, one_core)?,
-        two_cores: setting.wire(Section::TwoCores, two_cores)?,
-        paths: setting.paths(one_core)?,
-        growth: setting.growth(one_core)?,
-        same_source: setting.same_source([last, 0])?,
-        instructions: setting.instructions(one_core)?,
-        frame_size: setting.frame_size(one_core)?,
-        honest: setting.honest(Seats { generator: last, host: 0 })?,
-        apply: setting.apply()?,
+    let mut report = Report {
+        one_core: setting.part(Section::OneCore, |part| part.wire(one_core))?,
+        two_cores: setting.part(Section::TwoCores, |part| part.wire(two_cores))?,
+        paths: setting
+            .part(Section::Paths, |part| paths::measure(one_core, part.extent(), &part.interrupt))?,
+        growth: setting
+            .part(Section::Growth, |part| growth::measure(one_core, part.extent(), &part.interrupt))?,
+        same_source: setting.part(Section::SameSource, |part| {
+            same_source::measure([last, 0], part.pace.rounds, &part.interrupt)
+        })?,
+        instructions: setting.part(Section::Instructions, |part| part.instructions(one_core))?,
+        frame_size: setting.part(Section::FrameSize, |part| part.frame_size(one_core))?,
+        honest: setting.part(Section::Honest, |part| part.honest(Seats { generator: last, host: 0 }))?,
+        apply: setting
+            .part(Section::Apply, |part| apply::measure(part.rounds, &part.limiter, &part.interrupt))?,
         machine,
         command: request.command,
         rounds: pace.rounds,
-        round_seconds: pace.slice.as_secs_f64(),
+        round_seconds: pace.round.as_secs_f64(),
+        frame_len: request.frame_len,
         notes: setting.notes,
-    })
+        targets: Vec::new(),
+    };
+    report.targets = targets::of_packets(&report.one_core, &report.same_source, report.honest.as_ref());
+    Ok(report)
 }
 
 impl Setting {
+    /// Measures a part of the run, if it is chosen and the machine has the CPUs for it.
+    fn part<T: Default>(
+        &mut self,
+        section: Section,
+        measure: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        if !self.chosen.section(section) {
+            return Ok(T::default());
+        }
+        let cpus = section.cpus();
+        if std::thread::available_parallelism().map_or(1, usize::from) < cpus {
+            self.notes.push(format!("without {}: it takes {cpus} CPUs", section.name()));
+            return Ok(T::default());
+        }
+        progress::show(&section.name());
+        let measured = measure(self);
+        progress::clear();
+        measured
+    }
+
     fn extent(&self) -> Extent {
         let quick = self.chosen.quick();
         Extent { rounds: self.rounds, runs: if quick { RUNS.1 } else { RUNS.0 }, quick }
     }
 
-    /// Whether a part runs, and can.
-    fn wants(&mut self, section: Section, cpus: usize) -> bool {
-        if !self.chosen.section(section) {
-            return false;
-        }
-        let enough = std::thread::available_parallelism().map_or(1, usize::from) >= cpus;
-        if !enough {
-            self.notes.push(format!("without {}: it takes {cpus} CPUs", section.name()));
-        }
-        enough
-    }
-
-    fn wire(&mut self, section: Section, cores: Cores) -> Result<Vec<CaseResult>> {
-        // One for the packets, one for reading the counters.
-        if !self.wants(section, 2) {
-            return Ok(Vec::new());
-        }
-        let when = |one_core: Runs, two_cores: Runs| match section {
-            Section::TwoCores => two_cores,
-            _ => one_core,
+    fn wire(&mut self, cores: Cores) -> Result<Vec<Comparison>> {
+        let when =
+            |one_core: Runs, two_cores: Runs| if cores.receiver.is_some() { two_cores } else { one_core };
+        // The yardstick always takes part.
+        let is_chosen = |one: &Contestant| {
+            one.name == contestant::YARDSTICK
+                || self.chosen.contestant(one.name, when(one.runs, one.on_two_cores))
         };
-        let contestants = self.participants(|one| when(one.runs, one.on_two_cores));
-        let mut results = Vec::new();
-        for case in &self.cases {
-            if self.chosen.case(case.name, when(case.runs, case.on_two_cores)) {
-                results.push(rounds::measure(
-                    case,
-                    &contestants,
-                    cores,
-                    self.pace,
-                    &self.abilities,
-                    &self.interrupt,
-                )?);
-            }
-        }
-        Ok(results)
+        let contestants: Vec<_> = contestant::ALL.into_iter().filter(is_chosen).collect();
+        let cases = self.cases.iter();
+        let cases = cases.filter(|case| self.chosen.case(case.name, when(case.runs, case.on_two_cores)));
+        cases.map(|case| self.compare(case, &contestants, cores)).collect()
     }
 
-    /// The yardstick, and whoever is chosen and has no excuse.
-    fn participants(&mut self, when: impl Fn(&Contestant) -> Runs) -> Vec<Contestant> {
-        let mut found = Vec::new();
-        for one in &contestant::ALL {
-            if one.name != contestant::YARDSTICK && !self.chosen.contestant(one.name, when(one)) {
-                continue;
-            }
-            match one.excuse(&self.abilities).map(|why| format!("without \"{}\": {why}", one.title)) {
-                None => found.push(*one),
-                Some(note) if self.notes.contains(&note) => {}
-                Some(note) => self.notes.push(note),
-            }
-        }
-        found
+    fn compare(&self, case: &Case, contestants: &[Contestant], cores: Cores) -> Result<Comparison> {
+        rounds::measure(case, contestants, cores, self.pace, &self.limiter, &self.interrupt)
     }
 
-    fn frame_size(&mut self, cores: Cores) -> Result<Vec<CaseResult>> {
-        if !self.wants(Section::FrameSize, 2) {
-            return Ok(Vec::new());
-        }
+    fn frame_size(&mut self, cores: Cores) -> Result<Vec<LongerFrames>> {
         let (cases, names) = BY_FRAME_SIZE;
         let contestants: Vec<_> =
             contestant::ALL.into_iter().filter(|one| names.contains(&one.name)).collect();
-        let mut results = Vec::new();
-        for case in FRAME_SIZES.into_iter().flat_map(case::all).filter(|case| cases.contains(&case.name)) {
-            let (pace, abilities) = (self.pace, &self.abilities);
-            results.push(rounds::measure(&case, &contestants, cores, pace, abilities, &self.interrupt)?);
-        }
-        Ok(results)
+        let cases = FRAME_SIZES.into_iter().flat_map(case::all).filter(|case| cases.contains(&case.name));
+        let measured = cases.map(|case| {
+            let frame_len = case.traffic.frame_len;
+            Ok(LongerFrames { frame_len, case: self.compare(&case, &contestants, cores)? })
+        });
+        measured.collect()
     }
 
     fn honest(&mut self, seats: Seats) -> Result<Option<Honest>> {
-        if !self.wants(Section::Honest, 2) {
-            return Ok(None);
-        }
         let round = Duration::from_millis(if self.chosen.quick() { 300 } else { 2_000 });
-        let pace = honest::Pace { rounds: self.rounds, round };
-        let honest = honest::measure(seats, pace, &self.abilities, &self.interrupt)?;
+        let pace = Pace { rounds: self.rounds, round };
+        let honest = honest::measure(seats, pace, &self.limiter, &self.interrupt)?;
         if honest.syn_flood.answered == 0 {
             self.notes.push("no SYN was answered with a cookie, which takes kernel 6.0".into());
         }
         Ok(Some(honest))
     }
 
-    fn apply(&mut self) -> Result<Vec<Step>> {
-        if !self.wants(Section::Apply, 1) {
-            return Ok(Vec::new());
-        }
-        progress::show("policies of 100 000 prefixes");
-        let steps = apply::measure(self.rounds, &self.abilities, &self.interrupt);
-        progress::clear();
-        steps
-    }
-
-    fn paths(&mut self, cores: Cores) -> Result<Vec<paths::PathCost>> {
-        if !self.wants(Section::Paths, 1) {
-            return Ok(Vec::new());
-        }
-        progress::show("nanoseconds per packet, by path");
-        let costs = paths::measure(cores, self.extent(), &self.interrupt);
-        progress::clear();
-        costs
-    }
-
-    fn growth(&mut self, cores: Cores) -> Result<Vec<growth::Curve>> {
-        if !self.wants(Section::Growth, 1) {
-            return Ok(Vec::new());
-        }
-        progress::show("nanoseconds per packet, by what the tables hold");
-        let curves = growth::measure(cores, self.extent(), &self.abilities, &mut self.notes, &self.interrupt);
-        progress::clear();
-        curves
-    }
-
-    fn same_source(&mut self, cpus: [usize; 2]) -> Result<Vec<same_source::Together>> {
-        if !self.wants(Section::SameSource, 2) {
-            return Ok(Vec::new());
-        }
-        let rows = same_source::measure(cpus, self.pace.rounds, &self.interrupt);
-        progress::clear();
-        rows
-    }
-
     fn instructions(&mut self, cores: Cores) -> Result<Vec<instructions::Executed>> {
-        if !self.wants(Section::Instructions, 1) {
-            return Ok(Vec::new());
-        }
-        if machine::version("bpftool").is_none() {
+        if shell::run("bpftool", ["--version"]).is_err() {
             self.notes.push("without instructions: bpftool shows them, and is not installed".into());
             return Ok(Vec::new());
         }
-        progress::show("instructions per packet, by path");
-        let rows = instructions::measure(cores, &self.interrupt);
-        progress::clear();
-        rows
+        instructions::measure(cores, &self.interrupt)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn fed(command: &mut Command, input: &str) -> Result<()> {
         .with_context(|| format!("cannot start `{shown}`"))?;
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let done = child.wait_with_output().with_context(|| format!("cannot wait for `{shown}`"))?;
-    // Its complaint says more than a pipe that broke.
+    // The complaint of a program says more than a pipe that broke.
     if !done.status.success() {
         bail!("`{shown}` ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
     }
@@ -45,15 +45,4 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failing_command_is_named_with_its_complaint() {
-        let error = run("sh", ["-c", "echo no such wire >&2; exit 3"]).unwrap_err().to_string();
-        assert!(error.starts_with("`sh -c ") && error.ends_with("exit status: 3: no such wire"), "{error}");
-    }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of measurements in any order; `None` of none.
+    /// The spread of measurements in any order; `None` if there are none.
     pub(crate) fn of(measured: &[f64]) -> Option<Self> {
         let mut sorted = measured.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
         Self { median: value, lower_quartile: value, upper_quartile: value, min: value, max: value }
     }
 
-    /// Of the ratios, round by round: both were measured within seconds of each other, so whatever else the machine did
+    /// The spread of the ratios, round by round: both were measured within seconds of each other, so whatever else the machine did
     /// at that time is in both.
     pub(crate) fn of_ratios(measured: &[f64], against: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = measured.iter().zip(against).map(|(one, other)| one / other).collect();
@@ -44,6 +44,11 @@ impl Spread {
         let [median, lower, upper] =
             [self.median, self.lower_quartile, self.upper_quartile].map(|value| value / unit);
         format!("{median:.digits$} ({lower:.digits$}..{upper:.digits$})")
+    }
+
+    /// The spread as [`Self::shown`] has it, and a dash for what was not measured.
+    pub(crate) fn shown_or_dash(spread: Option<Self>, unit: f64, digits: usize) -> String {
+        spread.map_or("-".into(), |spread| spread.shown(unit, digits))
     }
 }
 
@@ -58,17 +63,9 @@ mod tests {
             spread,
             Spread { median: 9.0, lower_quartile: 8.0, upper_quartile: 10.0, min: 0.1, max: 11.0 }
         );
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
-        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
-    }
-
-    #[test]
-    fn nothing_measured_has_no_spread() {
+        assert_eq!(spread.shown(10.0, 1), "0.9 (0.8..1.0)");
+        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of_ratios(&[1.0], &[]), None);
     }
 
     #[test]
@@ -76,12 +73,5 @@ mod tests {
         // A machine that was twice as slow in the second round.
         let spread = Spread::of_ratios(&[8.0, 4.0, 8.0], &[10.0, 5.0, 10.0]).unwrap();
         assert_eq!(spread, Spread::exact(0.8));
-    }
-
-    #[test]
-    fn a_spread_is_shown_in_its_unit() {
-        let spread =
-            Spread { median: 9.94e6, lower_quartile: 9.5e6, upper_quartile: 10.02e6, min: 0.0, max: 2e7 };
-        assert_eq!(spread.shown(1e6, 1), "9.9 (9.5..10.0)");
     }
 }

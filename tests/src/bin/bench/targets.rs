@@ -1,43 +1,69 @@
-//! What the limiter is to reach, as ratios within one run.
+//! What the limiter is to reach, as ratios within one run; memory in megabytes.
 
 use serde::Serialize;
 
-use crate::{
-    cost::same_source::Together,
-    honest::Honest,
-    report::{CaseResult, Report},
-    spread::Spread,
-};
+use crate::{comparison::Comparison, cost::same_source::Together, honest::Honest, spread::Spread, table};
 
-/// One promise: a contestant is at least so many times as fast as another one.
+pub(crate) const OURS: &str = "ours";
+/// The decision service, asked by the names of a user and an API.
+pub(crate) const OURS_CHECK: &str = "ours-check";
+/// The decision service with leases from Redis.
+pub(crate) const OURS_LEASE: &str = "ours-lease";
+pub(crate) const NGINX_LIMIT: &str = "nginx-limit";
+pub(crate) const THROTTLECRAB: &str = "throttlecrab";
+
+/// The bound of a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// One promise about a contestant in a case.
 #[derive(Clone, Copy)]
 struct Target {
     case: &'static str,
-    against: &'static str,
-    at_least: f64,
+    contestant: &'static str,
+    /// `None`: the value itself is judged, and not a ratio.
+    against: Option<&'static str>,
+    wanted: Wanted,
 }
 
-pub(crate) const OURS: &str = "ours";
+const fn at_least(case: &'static str, contestant: &'static str, against: &'static str, ratio: f64) -> Target {
+    Target { case, contestant, against: Some(against), wanted: Wanted::AtLeast(ratio) }
+}
 
-const ALL: [Target; 12] = [
-    Target { case: "1", against: "bare", at_least: 0.88 },
-    Target { case: "1-ipv6", against: "bare", at_least: 0.85 },
-    Target { case: "1-total", against: "bare", at_least: 0.80 },
-    Target { case: "blocked", against: "bare", at_least: 0.80 },
-    Target { case: "65k", against: "bare", at_least: 0.75 },
-    Target { case: "1M", against: "bare", at_least: 0.75 },
-    Target { case: "spoofed", against: "bare", at_least: 0.82 },
-    Target { case: "ipv6", against: "bare", at_least: 0.82 },
-    Target { case: "heavy", against: "bare", at_least: 0.75 },
-    Target { case: "1M-heavy", against: "bare", at_least: 0.75 },
-    Target { case: "heavy", against: "ours-no-gate", at_least: 1.0 },
-    Target { case: "spoofed", against: "ours-no-gate", at_least: 5.0 },
+const fn at_most(
+    case: &'static str,
+    contestant: &'static str,
+    against: Option<&'static str>,
+    most: f64,
+) -> Target {
+    Target { case, contestant, against, wanted: Wanted::AtMost(most) }
+}
+
+const PACKETS: [Target; 12] = [
+    at_least("1", OURS, "bare", 0.88),
+    at_least("1-ipv6", OURS, "bare", 0.85),
+    at_least("1-total", OURS, "bare", 0.80),
+    at_least("blocked", OURS, "bare", 0.80),
+    at_least("65k", OURS, "bare", 0.75),
+    at_least("1M", OURS, "bare", 0.75),
+    at_least("spoofed", OURS, "bare", 0.82),
+    at_least("ipv6", OURS, "bare", 0.82),
+    at_least("heavy", OURS, "bare", 0.75),
+    at_least("1M-heavy", OURS, "bare", 0.75),
+    at_least("heavy", OURS, "ours-no-gate", 1.0),
+    at_least("spoofed", OURS, "ours-no-gate", 5.0),
 ];
-/// Others who limit, and how many times as fast it is to be in every case.
-const PEERS: ([&str; 3], f64) = (["nft", "iptables", "lru"], 6.0);
+/// Others who limit packets.
+const PEERS: [&str; 3] = ["nft", "iptables", "lru"];
+/// How many times as fast as each of these peers the limiter is to be, in every case.
+const TIMES_A_PEER: f64 = 6.0;
 
 /// What connections that succeed are a share of.
-pub(crate) const ATTEMPTED: &str = "attempted";
+const ATTEMPTED: &str = "attempted";
 /// An honest client's goodput during a spoofed flood, against its goodput without one.
 const GOODPUT: f64 = 0.5;
 /// Connections that succeed during that flood: all.
@@ -45,109 +71,200 @@ const CONNECTIONS: f64 = 1.0;
 /// New connections that succeed within three seconds during a SYN flood.
 const DURING_SYN_FLOOD: f64 = 0.99;
 
+const REQUESTS: [Target; 21] = [
+    at_least("resp-1", OURS, "redis-ping", 1.0),
+    at_least("resp-1", OURS_CHECK, "redis-ping", 1.0),
+    at_least("resp-1", OURS, THROTTLECRAB, 1.0),
+    at_least("resp-1", OURS_CHECK, THROTTLECRAB, 1.0),
+    at_least("resp-16", OURS, "redis-ping", 0.6),
+    at_least("resp-16", OURS_CHECK, "redis-ping", 0.6),
+    at_least("resp-16", OURS, "redis-incr", 1.0),
+    at_least("resp-16", OURS_CHECK, "redis-incr", 1.0),
+    at_least("resp-16", OURS, "redis-gcra", 6.0),
+    at_least("resp-16", OURS_CHECK, "redis-gcra", 6.0),
+    at_least("http", OURS, THROTTLECRAB, 1.2),
+    at_least("http", OURS, NGINX_LIMIT, 0.85),
+    at_least("grpc", OURS, "limitador", 2.0),
+    at_least("grpc", OURS, THROTTLECRAB, 1.3),
+    at_least("library", OURS, "governor", 1.0),
+    at_most("latency", OURS, Some(THROTTLECRAB), 1.0),
+    at_least("lease", OURS_LEASE, OURS, 0.9),
+    at_least("lease-killed", OURS_LEASE, OURS, 0.9),
+    at_most("memory", "counter", None, 36.0),
+    at_most("memory", "bucket", None, 48.0),
+    at_most("memory", "sub-windows", None, 600.0),
+];
+
 /// What came of a target.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Reached {
     pub(crate) case: &'static str,
-    pub(crate) against: &'static str,
-    pub(crate) at_least: f64,
-    pub(crate) measured: Spread,
-    pub(crate) met: bool,
+    pub(crate) contestant: &'static str,
+    pub(crate) against: Option<&'static str>,
+    pub(crate) wanted: Wanted,
+    /// `None`: one of the two contestants was not measured.
+    pub(crate) measured: Option<Spread>,
+    pub(crate) met: Option<bool>,
 }
 
-/// Every target that this run has the numbers for.
-pub(crate) fn judge(report: &Report) -> Vec<Reached> {
-    let mut reached = judge_speed(&report.one_core);
-    reached.extend(report.same_source.iter().filter_map(judge_two_cpus));
-    reached.extend(report.honest.iter().flat_map(judge_honest));
-    reached
-}
-
-fn judge_speed(cases: &[CaseResult]) -> Vec<Reached> {
-    let (peers, times) = PEERS;
-    let against_peers = cases.iter().flat_map(|result| {
-        let case = result.case.name;
-        peers.into_iter().map(move |against| Target { case, against, at_least: times })
+/// Every target of packets that this run has the numbers for.
+pub(crate) fn of_packets(
+    one_core: &[Comparison],
+    same_source: &[Together],
+    honest: Option<&Honest>,
+) -> Vec<Reached> {
+    let against_peers =
+        one_core.iter().flat_map(|case| PEERS.map(|peer| at_least(case.name, OURS, peer, TIMES_A_PEER)));
+    let speed = PACKETS.into_iter().chain(against_peers).filter_map(|target| target.judged(one_core));
+    let two_cpus = same_source.iter().filter_map(|row| {
+        let target = at_least(row.what, OURS, "1 CPU", row.at_least?);
+        Some(target.reached(Some(row.gain)))
     });
-    let reached = |target: Target| {
-        let case = cases.iter().find(|result| result.case.name == target.case)?;
-        let (ours, other) = (case.cell(OURS)?, case.cell(target.against)?);
-        let measured = Spread::of_ratios(&ours.rounds, &other.rounds)?;
-        let Target { case, against, at_least } = target;
-        Some(Reached { case, against, at_least, measured, met: measured.median >= at_least })
-    };
-    ALL.into_iter().chain(against_peers).filter_map(reached).collect()
-}
-
-fn judge_two_cpus(row: &Together) -> Option<Reached> {
-    let (at_least, measured) = (row.at_least?, row.gain);
-    Some(Reached { case: row.what, against: "1 CPU", at_least, measured, met: measured.median >= at_least })
+    let all = speed.chain(two_cpus).chain(honest.into_iter().flat_map(of_honest));
+    all.filter(|one| one.measured.is_some()).collect()
 }
 
 /// Shares are of all attempts, not the median of rounds: one bad round of five is not to be forgotten here.
-fn judge_honest(honest: &Honest) -> Vec<Reached> {
-    let row = |case, against, at_least, measured: Spread| Reached {
-        case,
-        against,
-        at_least,
-        measured,
-        met: measured.median >= at_least,
-    };
-    let all = |share: f64| Spread::exact(share);
+fn of_honest(honest: &Honest) -> [Reached; 3] {
     let (goodput, syn_flood) = (&honest.goodput, &honest.syn_flood);
-    let mut reached = vec![row("goodput", "no flood", GOODPUT, goodput.ratio)];
-    reached.extend(
-        goodput.connections.share().map(|share| row("connections", ATTEMPTED, CONNECTIONS, all(share))),
-    );
-    reached.extend(syn_flood.connections.share().map(|share| {
-        let rounds = Spread::of(&syn_flood.shares).unwrap_or(all(share));
-        row("syn flood", ATTEMPTED, DURING_SYN_FLOOD, Spread { median: share, ..rounds })
-    }));
-    reached
+    let connections = goodput.connections.share().map(Spread::exact);
+    let during_syn_flood = syn_flood.connections.share().map(|share| {
+        let rounds = Spread::of(&syn_flood.shares).unwrap_or(Spread::exact(share));
+        Spread { median: share, ..rounds }
+    });
+    [
+        at_least("goodput", OURS, "no flood", GOODPUT).reached(Some(goodput.ratio)),
+        at_least("connections", OURS, ATTEMPTED, CONNECTIONS).reached(connections),
+        at_least("syn flood", OURS, ATTEMPTED, DURING_SYN_FLOOD).reached(during_syn_flood),
+    ]
+}
+
+/// Every target of the comparisons of requests that this run has.
+pub(crate) fn of_requests(comparisons: &[Comparison]) -> Vec<Reached> {
+    REQUESTS.iter().filter_map(|target| target.judged(comparisons)).collect()
+}
+
+impl Target {
+    /// `None` if the run did not have the case.
+    fn judged(self, comparisons: &[Comparison]) -> Option<Reached> {
+        let case = comparisons.iter().find(|one| one.name == self.case)?;
+        let measured = match self.against {
+            Some(against) => case.ratio(self.contestant, against),
+            None => case.cell(self.contestant).and_then(|cell| cell.spread),
+        };
+        Some(self.reached(measured))
+    }
+
+    /// The median is what is judged.
+    fn reached(self, measured: Option<Spread>) -> Reached {
+        let Self { case, contestant, against, wanted } = self;
+        let met = measured.map(|spread| match wanted {
+            Wanted::AtLeast(bound) => spread.median >= bound,
+            Wanted::AtMost(bound) => spread.median <= bound,
+        });
+        Reached { case, contestant, against, wanted, measured, met }
+    }
+}
+
+/// The table of what came of all targets.
+pub(crate) fn shown(reached: &[Reached]) -> String {
+    let row = |one: &Reached| {
+        let (unit, digits) = match one.against {
+            None => (" MB", 1),
+            // Rounded to two digits, 0.996 of the connections would look like all of them.
+            Some(ATTEMPTED) => ("", 3),
+            Some(_) => ("", 2),
+        };
+        let wanted = match one.wanted {
+            Wanted::AtLeast(bound) => format!("at least {bound:.2}{unit}"),
+            Wanted::AtMost(bound) => format!("at most {bound:.2}{unit}"),
+        };
+        let met = match one.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not measured",
+        };
+        let [case, contestant, against] =
+            [one.case, one.contestant, one.against.unwrap_or("itself")].map(String::from);
+        vec![case, contestant, against, wanted, Spread::shown_or_dash(one.measured, 1.0, digits), met.into()]
+    };
+    let heads = ["", "contestant", "against", "wanted", "measured", ""];
+    table::titled("Targets for ratelimit", &heads, reached.iter().map(row).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
-        case, contestant,
-        report::{
-            Cell,
-            tests::{example, honest},
-        },
+        case,
+        comparison::{Cell, Sample, Unit},
+        contestant,
+        honest::tests::example as honest,
     };
 
-    #[test]
-    fn a_target_is_judged_by_its_median_and_left_out_without_numbers() {
-        let cell = |name: &'static str, packets: [u64; 3]| {
-            let mut cell = Cell::new(name, name);
-            packets.into_iter().for_each(|count| cell.add(count, None, Duration::from_secs(1)));
-            cell
+    fn comparison(name: &'static str, cells: &[(&'static str, [f64; 3])]) -> Comparison {
+        let mut comparison = Comparison::new(name, name, Unit::DecisionsPerSecond);
+        for (contestant, values) in cells {
+            let mut cell = Cell::new(contestant, contestant);
+            values.iter().for_each(|value| cell.add(Sample { value: *value, beside: None }));
+            comparison.cells.push(cell);
+        }
+        comparison
+    }
+
+    fn told(reached: &[Reached]) -> Vec<(&'static str, Option<f64>, Option<bool>)> {
+        let told = |one: &Reached| {
+            (one.against.unwrap_or(one.contestant), one.measured.map(|spread| spread.median), one.met)
         };
-        let spoofed = case::all(64).into_iter().find(|case| case.name == "spoofed").unwrap();
-        let cells = vec![cell("bare", [10, 10, 10]), cell("ours", [9, 9, 4]), cell("nft", [2, 2, 2])];
-        let judged = judge_speed(&[CaseResult::new(spoofed, cells)]);
-        let told: Vec<_> = judged.iter().map(|one| (one.against, one.measured.median, one.met)).collect();
-        assert_eq!(told, [("bare", 0.9, true), ("nft", 4.5, false)]);
+        reached.iter().map(told).collect()
+    }
+
+    #[test]
+    fn a_target_is_judged_by_the_median_of_ratios_within_a_round_and_left_out_without_numbers() {
+        let cells = [("bare", [10.0, 5.0, 10.0]), (OURS, [9.0, 4.5, 4.0]), ("nft", [2.0, 1.0, 2.0])];
+        let reached = of_packets(&[comparison("spoofed", &cells)], &[], None);
+        assert_eq!(told(&reached), [("bare", Some(0.9), Some(true)), ("nft", Some(4.5), Some(false))]);
     }
 
     #[test]
     fn one_connection_that_fails_misses_the_target_of_none_and_not_that_of_99_percent() {
-        let report = Report { one_core: Vec::new(), honest: Some(honest()), ..example() };
-        let told: Vec<_> =
-            judge(&report).iter().map(|one| (one.case, one.measured.median, one.met)).collect();
-        assert_eq!(told, [("goodput", 0.6, true), ("connections", 0.99, false), ("syn flood", 0.995, true)]);
+        let reached = of_packets(&[], &[], Some(&honest()));
+        let expected = [
+            ("no flood", Some(0.6), Some(true)),
+            (ATTEMPTED, Some(0.99), Some(false)),
+            (ATTEMPTED, Some(0.995), Some(true)),
+        ];
+        assert_eq!(told(&reached), expected);
     }
 
     #[test]
-    fn every_target_names_a_case_and_a_contestant_that_exist() {
-        for target in &ALL {
+    fn every_target_of_packets_names_a_case_and_a_contestant_that_exist() {
+        for target in &PACKETS {
             assert!(case::all(64).iter().any(|case| case.name == target.case), "{}", target.case);
         }
-        for against in ALL.iter().map(|target| target.against).chain(PEERS.0) {
+        for against in PACKETS.iter().filter_map(|target| target.against).chain(PEERS) {
             assert!(contestant::ALL.iter().any(|one| one.name == against), "{against}");
         }
+    }
+
+    #[test]
+    fn a_target_of_requests_whose_peer_did_not_take_part_is_neither_met_nor_missed() {
+        let reached = of_requests(&[comparison("library", &[(OURS, [1.0; 3])])]);
+        assert_eq!(told(&reached), [("governor", None, None)]);
+        assert!(shown(&reached).ends_with("governor  at least 1.00         -  not measured\n"));
+        assert!(of_requests(&[]).is_empty());
+    }
+
+    #[test]
+    fn latency_and_memory_are_the_better_the_smaller() {
+        let latency = comparison("latency", &[(OURS, [90.0; 3]), (THROTTLECRAB, [100.0; 3])]);
+        assert_eq!(told(&of_requests(&[latency])), [(THROTTLECRAB, Some(0.9), Some(true))]);
+        let memory = comparison("memory", &[("counter", [37.0; 3]), ("bucket", [48.0; 3])]);
+        let expected = [
+            ("counter", Some(37.0), Some(false)),
+            ("bucket", Some(48.0), Some(true)),
+            ("sub-windows", None, None),
+        ];
+        assert_eq!(told(&of_requests(&[memory])), expected);
     }
 }

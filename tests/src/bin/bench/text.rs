@@ -1,360 +1,235 @@
 //! The report as text: ratios first, they are what carries over to another machine.
 
-use std::fmt::Write as _;
+use std::iter::once;
 
 use crate::{
     apply::Step,
+    comparison::{Cell, Comparison},
     contestant::{self, YARDSTICK},
     cost::{Cost, growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
-    honest::{Goodput, Honest, SynFlood, Visits},
-    report::{CaseResult, Cell, Report},
+    honest::{Goodput, SynFlood, Visits},
+    report::{LongerFrames, Report},
     spread::Spread,
-    table::Table,
-    targets,
+    table::titled,
+    targets::{self, OURS},
 };
 
-/// Everything that was measured.
+const ONE_CORE: &str = "generator and receiver on one core";
+const TWO_CORES: &str = "receiver on a core of its own";
+
+/// Everything that was measured. A part that did not run has no table.
 pub(crate) fn shown(report: &Report) -> String {
-    let mut text = format!("{}\n{}\n", report.machine.line(), report.command);
-    if !report.machine.peers.is_empty() {
-        let _written = writeln!(text, "peers: {}", report.machine.peers.join(", "));
-    }
-    for note in &report.notes {
-        let _written = writeln!(text, "note: {note}");
-    }
     let rounds = format!("median (quartiles) of {} rounds of {} s", report.rounds, report.round_seconds);
-    wire(&mut text, &report.one_core, "generator and receiver on one core", &rounds);
-    against_others(&mut text, &report.one_core, "generator and receiver on one core");
-    target_table(&mut text, report);
-    wire(&mut text, &report.two_cores, "receiver on a core of its own", &rounds);
-    path_table(&mut text, &report.paths);
-    for curve in &report.growth {
-        growth_table(&mut text, curve);
+    let speed = format!("{} byte frames; {rounds}", report.frame_len);
+    let mut text = report.machine.heading(&report.command, &report.notes);
+    text += &wire(&report.one_core, ONE_CORE, &speed);
+    text += &against_others(&report.one_core);
+    text += &targets::shown(&report.targets);
+    text += &wire(&report.two_cores, TWO_CORES, &speed);
+    text += &paths(&report.paths);
+    text.extend(report.growth.iter().map(growth));
+    text += &same_source(&report.same_source, report.rounds);
+    text += &instructions(&report.instructions);
+    text += &frame_size(&report.frame_size, &rounds);
+    if let Some(honest) = &report.honest {
+        text += &goodput(&honest.goodput, "the flood on another core");
+        text += &goodput(&honest.goodput_together, "the flood on the same core");
+        text += &syn_flood(&honest.syn_flood);
     }
-    same_source_table(&mut text, &report.same_source, report.rounds);
-    instruction_table(&mut text, &report.instructions);
-    frame_size_table(&mut text, &report.frame_size, &rounds);
-    honest_tables(&mut text, report.honest.as_ref());
-    apply_table(&mut text, &report.apply);
-    text
+    text + &apply(&report.apply)
 }
 
-fn wire(text: &mut String, cases: &[CaseResult], rig: &str, rounds: &str) {
-    let Some(frame_len) = cases.first().map(|case| case.case.traffic.frame_len) else { return };
-    let ratio = |cell: &Cell| cell.ratio.map(|spread| spread.shown(1.0, 2));
-    let rate = |cell: &Cell| cell.packets_per_second.map(|spread| spread.shown(1e6, 1));
-    let passed = |cell: &Cell| cell.passed_per_second.map(|spread| format!("{:.0}", spread.median / 1e3));
-    let _written =
-        writeln!(text, "\nSpeed against a bare XDP_DROP, {rig}, {frame_len} byte frames; {rounds}");
-    text.push_str(&by_contestant(cases, ratio));
-    let _written = writeln!(text, "\nMillion packets per second, {rig}");
-    text.push_str(&by_contestant(cases, rate));
-    let _written = writeln!(text, "\nThousand packets per second that passed into the stack, {rig}");
-    text.push_str(&by_contestant(cases, passed));
+fn wire(cases: &[Comparison], rig: &str, speed: &str) -> String {
+    let everybody = everybody(cases);
+    let ratios = by_contestant(
+        cases,
+        &everybody,
+        &format!("Speed against a bare XDP_DROP, {rig}, {speed}"),
+        |case, cell| case.ratio(cell.contestant, YARDSTICK).map(|spread| spread.shown(1.0, 2)),
+    );
+    let rates = by_contestant(cases, &everybody, &format!("Million packets per second, {rig}"), |_, cell| {
+        cell.spread.map(|spread| spread.shown(1e6, 1))
+    });
+    let title = format!("Thousand packets per second that passed into the stack, {rig}");
+    let passed = by_contestant(cases, &everybody, &title, |_, cell| {
+        cell.beside_spread.map(|spread| format!("{:.0}", spread.median / 1e3))
+    });
+    ratios + &rates + &passed
+}
+
+/// How many times as fast as each of the others the limiter is, round by round.
+fn against_others(cases: &[Comparison]) -> String {
+    if cases.iter().all(|case| case.cell(OURS).is_none()) {
+        return String::new();
+    }
+    let mut others = everybody(cases);
+    others.retain(|(name, _)| ![OURS, YARDSTICK].contains(name));
+    by_contestant(
+        cases,
+        &others,
+        &format!("ratelimit against each of the others, {ONE_CORE}"),
+        |case, cell| case.ratio(OURS, cell.contestant).map(|spread| spread.shown(1.0, 2)),
+    )
 }
 
 /// A row for each contestant, a column for each case.
-fn by_contestant(cases: &[CaseResult], show: impl Fn(&Cell) -> Option<String>) -> String {
-    let heads = cases.iter().map(|case| case.case.title.to_owned());
-    let mut table = Table::new(std::iter::once(String::new()).chain(heads).collect());
-    for (contestant, title) in everybody(cases) {
-        let cell = |case: &CaseResult| case.cell(contestant).and_then(&show).unwrap_or("-".into());
-        table.row(std::iter::once(title.to_owned()).chain(cases.iter().map(cell)).collect());
-    }
-    table.shown()
+fn by_contestant(
+    cases: &[Comparison],
+    contestants: &[(&'static str, &'static str)],
+    title: &str,
+    show: impl Fn(&Comparison, &Cell) -> Option<String>,
+) -> String {
+    let heads: Vec<&str> = once("").chain(cases.iter().map(|case| case.title.as_str())).collect();
+    let row = |(contestant, title): &(&str, &str)| {
+        let cell =
+            |case: &Comparison| case.cell(contestant).and_then(|cell| show(case, cell)).unwrap_or("-".into());
+        once((*title).to_owned()).chain(cases.iter().map(cell)).collect()
+    };
+    titled(title, &heads, contestants.iter().map(row).collect())
 }
 
 /// Name and title of whoever was in any of the cases, in the order of the list of contestants.
-fn everybody(cases: &[CaseResult]) -> Vec<(&'static str, &'static str)> {
-    let mut found = Vec::new();
-    for cell in cases.iter().flat_map(|case| &case.cells) {
-        let one = (cell.contestant, cell.title);
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found.sort_by_key(|(name, _)| contestant::ALL.iter().position(|known| known.name == *name));
-    found
+fn everybody(cases: &[Comparison]) -> Vec<(&'static str, &'static str)> {
+    let known = contestant::ALL.iter().map(|one| (one.name, one.title));
+    known.filter(|(name, _)| cases.iter().any(|case| case.cell(name).is_some())).collect()
 }
 
-/// How many times as fast as each of the others, round by round: a row for each contestant, a column for each case.
-fn against_others(text: &mut String, cases: &[CaseResult], rig: &str) {
-    let others = everybody(cases).into_iter().filter(|(name, _)| ![targets::OURS, YARDSTICK].contains(name));
-    let others: Vec<_> = others.collect();
-    if others.is_empty() || cases.iter().all(|case| case.cell(targets::OURS).is_none()) {
-        return;
-    }
-    let _written = writeln!(text, "\nratelimit against each of the others, {rig}");
-    let heads = cases.iter().map(|case| case.case.title.to_owned());
-    let mut table = Table::new(std::iter::once(String::new()).chain(heads).collect());
-    for (contestant, title) in others {
-        let cell = |case: &CaseResult| {
-            let (ours, other) = (case.cell(targets::OURS)?, case.cell(contestant)?);
-            Some(Spread::of_ratios(&ours.rounds, &other.rounds)?.shown(1.0, 2))
-        };
-        let cells = cases.iter().map(|case| cell(case).unwrap_or("-".into()));
-        table.row(std::iter::once(title.to_owned()).chain(cells).collect());
-    }
-    text.push_str(&table.shown());
-}
-
-fn target_table(text: &mut String, report: &Report) {
-    let reached = targets::judge(report);
-    if reached.is_empty() {
-        return;
-    }
-    text.push_str("\nTargets for ratelimit\n");
-    let mut table = Table::new(["", "against", "at least", "measured", ""].map(String::from).into());
-    for one in reached {
-        let verdict = if one.met { "met" } else { "missed" };
-        table.row(vec![
-            one.case.into(),
-            one.against.into(),
-            format!("{:.2}", one.at_least),
-            // Rounded to two digits, 0.996 would look like all of them.
-            one.measured.shown(1.0, if one.against == targets::ATTEMPTED { 3 } else { 2 }),
-            verdict.into(),
-        ]);
-    }
-    text.push_str(&table.shown());
-}
-
-fn cost_cells(cost: &Cost) -> [String; 2] {
+fn cost(cost: &Cost) -> [String; 2] {
     [cost.raw_ns.shown(1.0, 0), format!("{:.0}", cost.net_ns)]
 }
 
-fn path_table(text: &mut String, paths: &[PathCost]) {
-    if paths.is_empty() {
-        return;
-    }
-    text.push_str("\nNanoseconds per packet in the program, by BPF_PROG_TEST_RUN\n");
+fn paths(paths: &[PathCost]) -> String {
+    let row = |path: &PathCost| {
+        let [raw, net] = cost(&path.cost);
+        vec![path.path.into(), path.reason.into(), path.sources.to_string(), raw, net]
+    };
     let heads = ["a packet that is", "counted as", "sources", "raw", "above an empty program"];
-    let mut table = Table::new(heads.map(String::from).into());
-    for PathCost { path, sources, reason, cost } in paths {
-        let [raw, net] = cost_cells(cost);
-        table.row(vec![(*path).into(), (*reason).into(), sources.to_string(), raw, net]);
-    }
-    text.push_str(&table.shown());
+    let title = "Nanoseconds per packet in the program, by BPF_PROG_TEST_RUN";
+    titled(title, &heads, paths.iter().map(row).collect())
 }
 
-fn growth_table(text: &mut String, curve: &Curve) {
-    let _written = writeln!(text, "\nNanoseconds per packet by {}", curve.name);
-    let mut table = Table::new(["", "raw", "above an empty program"].map(String::from).into());
-    for point in &curve.points {
-        let [raw, net] = cost_cells(&point.cost);
-        table.row(vec![point.at.to_string(), raw, net]);
-    }
-    text.push_str(&table.shown());
+fn growth(curve: &Curve) -> String {
+    let rows = curve.points.iter().map(|point| once(point.at.to_string()).chain(cost(&point.cost)).collect());
+    let title = format!("Nanoseconds per packet by {}", curve.name);
+    titled(&title, &["", "raw", "above an empty program"], rows.collect())
 }
 
-fn same_source_table(text: &mut String, rows: &[Together], rounds: usize) {
-    if rows.is_empty() {
-        return;
-    }
-    let _written = writeln!(
-        text,
-        "\nMillion packets per second in the program, all CPUs together; median (quartiles) of {rounds} rounds"
+fn same_source(rows: &[Together], rounds: usize) -> String {
+    let row = |row: &Together| {
+        let ratios = [row.gain, row.of_bare].map(|ratio| ratio.shown(1.0, 2));
+        let rates = [row.one_cpu, row.two_cpus].map(|rate| rate.shown(1e6, 1));
+        once(row.what.into()).chain(rates).chain(ratios).collect()
+    };
+    let title = format!(
+        "Million packets per second in the program, all CPUs together; median (quartiles) of {rounds} rounds"
     );
     let heads = ["", "1 CPU", "2 CPUs", "2 against 1", "of what a bare drop gains"];
-    let mut table = Table::new(heads.map(String::from).into());
-    for row in rows {
-        table.row(vec![
-            row.what.into(),
-            row.one_cpu.shown(1e6, 1),
-            row.two_cpus.shown(1e6, 1),
-            row.gain.shown(1.0, 2),
-            row.of_bare.shown(1.0, 2),
-        ]);
-    }
-    text.push_str(&table.shown());
+    titled(&title, &heads, rows.iter().map(row).collect())
 }
 
-fn instruction_table(text: &mut String, rows: &[Executed]) {
-    if rows.is_empty() {
-        return;
-    }
-    text.push_str("\nInstructions of the translated program that a packet executes; a helper that is called counts as one\n");
-    let heads = ["a packet that is", "counted as", "instructions", "helpers called"];
-    let mut table = Table::new(heads.map(String::from).into());
-    for Executed { path, reason, instructions, calls } in rows {
-        let calls = if calls.is_empty() { "-".into() } else { calls.join(", ") };
-        table.row(vec![(*path).into(), (*reason).into(), instructions.to_string(), calls]);
-    }
-    text.push_str(&table.shown());
-}
-
-fn frame_size_table(text: &mut String, cases: &[CaseResult], rounds: &str) {
-    if cases.is_empty() {
-        return;
-    }
-    let _written = writeln!(
-        text,
-        "\nBy frame size, generator and receiver on one core (frames above one page come from a socket); {rounds}"
-    );
-    let heads = ["", "bytes", "against a bare XDP_DROP", "million packets/s", "bare"];
-    let mut table = Table::new(heads.map(String::from).into());
-    for result in cases {
-        let rate = |cell: Option<&Cell>| {
-            cell.and_then(|cell| cell.packets_per_second).map(|rate| rate.shown(1e6, 2))
-        };
-        let (ours, bare) = (result.cell(targets::OURS), result.cell(YARDSTICK));
-        table.row(vec![
-            result.case.title.into(),
-            result.case.traffic.frame_len.to_string(),
-            ours.and_then(|cell| cell.ratio).map_or("-".into(), |ratio| ratio.shown(1.0, 2)),
-            rate(ours).unwrap_or("-".into()),
-            rate(bare).unwrap_or("-".into()),
-        ]);
-    }
-    text.push_str(&table.shown());
-}
-
-fn honest_tables(text: &mut String, honest: Option<&Honest>) {
-    let Some(Honest { goodput, goodput_together, syn_flood }) = honest else { return };
-    goodput_table(text, goodput, "the flood on another core");
-    goodput_table(text, goodput_together, "the flood on the same core");
-    syn_flood_table(text, syn_flood);
-}
-
-fn goodput_table(text: &mut String, goodput: &Goodput, judged: &str) {
-    let _written = writeln!(
-        text,
-        "\nAn honest client's bulk transfer beside a spoofed flood, both through ratelimit, {judged}"
-    );
-    let heads = ["", "Gbit/s", "flood, million packets/s", "connections", "failed", "slowest"];
-    let mut table = Table::new(heads.map(String::from).into());
-    let mut row = |what: &str, rate: Spread, flood: String, visits: &Visits| {
-        let mut cells = vec![what.into(), rate.shown(1e9, 2), flood];
-        cells.extend(visit_cells(visits));
-        table.row(cells);
+fn instructions(rows: &[Executed]) -> String {
+    let row = |row: &Executed| {
+        let calls = if row.calls.is_empty() { "-".into() } else { row.calls.join(", ") };
+        vec![row.path.into(), row.reason.into(), row.instructions.to_string(), calls]
     };
-    row("no flood", goodput.calm_bits_per_second, "-".into(), &goodput.calm_connections);
+    let title = "Instructions of the translated program that a packet executes; a helper that is called counts as one";
+    let heads = ["a packet that is", "counted as", "instructions", "helpers called"];
+    titled(title, &heads, rows.iter().map(row).collect())
+}
+
+fn frame_size(cases: &[LongerFrames], rounds: &str) -> String {
+    let row = |LongerFrames { frame_len, case }: &LongerFrames| {
+        let rate = |contestant: &str| {
+            Spread::shown_or_dash(case.cell(contestant).and_then(|cell| cell.spread), 1e6, 2)
+        };
+        let ratio = Spread::shown_or_dash(case.ratio(OURS, YARDSTICK), 1.0, 2);
+        vec![case.title.clone(), frame_len.to_string(), ratio, rate(OURS), rate(YARDSTICK)]
+    };
+    let title = format!("By frame size, {ONE_CORE} (frames above one page come from a socket); {rounds}");
+    let heads = ["", "bytes", "against a bare XDP_DROP", "million packets/s", "bare"];
+    titled(&title, &heads, cases.iter().map(row).collect())
+}
+
+fn goodput(goodput: &Goodput, judged: &str) -> String {
+    let row = |what: &str, rate: Spread, flood: String, visits: &Visits| {
+        [what.into(), rate.shown(1e9, 2), flood].into_iter().chain(counted(visits)).collect()
+    };
     let flood = goodput.flood_per_second.shown(1e6, 1);
-    row("spoofed flood", goodput.flooded_bits_per_second, flood, &goodput.connections);
-    text.push_str(&table.shown());
-    let _written = writeln!(
-        text,
-        "  flood against no flood: {}; judging the flood had {} of a CPU",
-        goodput.ratio.shown(1.0, 2),
-        goodput.flood_cpu_share.shown(1.0, 2)
-    );
-    failure(text, &goodput.connections);
+    let rows = vec![
+        row("no flood", goodput.calm_bits_per_second, "-".into(), &goodput.calm_connections),
+        row("spoofed flood", goodput.flooded_bits_per_second, flood, &goodput.connections),
+    ];
+    let title =
+        format!("An honest client's bulk transfer beside a spoofed flood, both through ratelimit, {judged}");
+    let heads = ["", "Gbit/s", "flood, million packets/s", "connections", "failed", "slowest"];
+    let ratio = goodput.ratio.shown(1.0, 2);
+    let share = goodput.flood_cpu_share.shown(1.0, 2);
+    let below = format!("  flood against no flood: {ratio}; judging the flood had {share} of a CPU\n");
+    titled(&title, &heads, rows) + &below + &first_failure(&goodput.connections)
 }
 
-fn syn_flood_table(text: &mut String, flood: &SynFlood) {
-    text.push_str("\nNew honest connections during a forged SYN flood, SYN cookies by ratelimit\n");
+fn syn_flood(flood: &SynFlood) -> String {
+    let rates = [flood.syns_per_second, flood.answered_per_second].map(|rate| rate.shown(1e6, 2));
+    let row = once("SYN flood".into()).chain(rates).chain([flood.answered.to_string()]);
     let heads = ["", "million SYNs/s", "answered, million/s", "answered", "connections", "failed", "slowest"];
-    let mut table = Table::new(heads.map(String::from).into());
-    let mut cells = vec!["SYN flood".into(), flood.syns_per_second.shown(1e6, 2)];
-    cells.extend([flood.answered_per_second.shown(1e6, 2), flood.answered.to_string()]);
-    cells.extend(visit_cells(&flood.connections));
-    table.row(cells);
-    text.push_str(&table.shown());
-    failure(text, &flood.connections);
+    let title = "New honest connections during a forged SYN flood, SYN cookies by ratelimit";
+    let rows = vec![row.chain(counted(&flood.connections)).collect()];
+    titled(title, &heads, rows) + &first_failure(&flood.connections)
 }
 
-fn apply_table(text: &mut String, steps: &[Step]) {
-    if steps.is_empty() {
-        return;
-    }
-    text.push_str("\n`ratelimit apply` of a policy with 100 000 prefixes, milliseconds\n");
-    let heads = ["what changes", "list entries written", "command", "of that in the daemon", "against all"];
-    let mut table = Table::new(heads.map(String::from).into());
-    for step in steps {
-        let ms = |spread: Option<Spread>| spread.map_or("-".into(), |spread| spread.shown(1.0, 1));
-        table.row(vec![
-            step.what.into(),
-            step.list_entries_written.to_string(),
-            ms(step.command()),
-            ms(step.daemon()),
-            step.ratio.map_or("-".into(), |ratio| ratio.shown(1.0, 3)),
-        ]);
-    }
-    text.push_str(&table.shown());
-}
-
-fn visit_cells(visits: &Visits) -> [String; 3] {
+fn counted(visits: &Visits) -> [String; 3] {
     [visits.attempted.to_string(), visits.failed.to_string(), format!("{:.0} ms", visits.slowest_ms)]
 }
 
-fn failure(text: &mut String, visits: &Visits) {
-    if let Some(why) = &visits.first_failure {
-        let _written = writeln!(text, "  first failure: {why}");
-    }
+fn first_failure(visits: &Visits) -> String {
+    visits.first_failure.as_ref().map_or(String::new(), |why| format!("  first failure: {why}\n"))
+}
+
+fn apply(steps: &[Step]) -> String {
+    let row = |step: &Step| {
+        let ms = |rounds: &[f64]| Spread::shown_or_dash(Spread::of(rounds), 1.0, 1);
+        vec![
+            step.what.into(),
+            step.list_entries_written.to_string(),
+            ms(&step.command_ms),
+            ms(&step.daemon_ms),
+            Spread::shown_or_dash(step.ratio, 1.0, 3),
+        ]
+    };
+    let title = "`ratelimit apply` of a policy with 100 000 prefixes, milliseconds";
+    let heads = ["what changes", "list entries written", "command", "of that in the daemon", "against all"];
+    titled(title, &heads, steps.iter().map(row).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
-        apply::Step,
-        report::{
-            Cell, Report,
-            tests::{example, honest},
-        },
-        spread::Spread,
+        comparison::{Cell, Comparison, Sample, Unit},
+        report::Report,
     };
 
-    #[test]
-    fn honest_clients_are_shown_with_what_failed_and_how_it_compares() {
-        let text = super::shown(&Report { honest: Some(honest()), ..example() });
-        assert!(text.contains("flood against no flood: 0.60 (0.54..0.66)"), "{text}");
-        assert!(text.contains("2.40 (2.16..2.64)") && text.contains("0.995 (0.990..1.000)"), "{text}");
-        assert!(text.lines().any(|line| line.contains("goodput") && line.ends_with("met")), "{text}");
+    fn case(title: &str, cells: &[(&'static str, f64)]) -> Comparison {
+        let mut case = Comparison::new("1", title, Unit::PacketsPerSecond);
+        for (name, millions) in cells {
+            let mut cell = Cell::new(name, name);
+            cell.add(Sample { value: millions * 1e6, beside: Some(1e3) });
+            case.cells.push(cell);
+        }
+        case
     }
 
     #[test]
-    fn frame_sizes_have_a_row_for_each_case() {
-        let report = Report { frame_size: example().one_core, ..example() };
-        let text = super::shown(&report);
-        assert!(text.contains("By frame size") && text.contains("8.00 (7.75..8.25)"), "{text}");
-    }
-
-    #[test]
-    fn ratios_come_before_rates_and_notes_before_both() {
-        let text = super::shown(&example());
+    fn ratios_come_before_rates_and_whoever_is_only_in_the_second_case_has_a_row() {
+        let one_core = vec![
+            case("1 source", &[("bare", 10.0), ("ours", 8.0)]),
+            case("1 M", &[("bare", 10.0), ("as-many", 4.0), ("ours", 8.0)]),
+        ];
+        let text = super::shown(&Report { one_core, ..Report::default() });
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} not in {text}"));
-        assert!(at("note: ") < at("Speed against a bare XDP_DROP"));
         assert!(at("Speed against a bare XDP_DROP") < at("Million packets per second"));
-        assert!(text.contains("0.80 (0.78..0.82)") && text.contains("8.0 (7.8..8.2)"), "{text}");
-        assert!(text.contains("missed") || text.contains("met"));
-    }
-
-    #[test]
-    fn changes_of_a_long_policy_are_shown_in_milliseconds_and_against_all_of_it() {
-        let step = |what, command_ms: Vec<f64>, ratio| Step {
-            what,
-            list_entries_written: 2,
-            daemon_ms: command_ms.iter().map(|ms| ms / 2.0).collect(),
-            command_ms,
-            ratio: Some(Spread::exact(ratio)),
-        };
-        let apply =
-            vec![step("all", vec![400.0, 300.0, 500.0], 1.0), step("one", vec![20.0, 30.0, 40.0], 0.075)];
-        let text = super::shown(&Report { apply, ..example() });
-        assert!(text.contains("30.0 (25.0..35.0)") && text.contains("15.0 (12.5..17.5)"), "{text}");
-        assert!(text.contains("0.075 (0.075..0.075)"), "{text}");
-    }
-
-    #[test]
-    fn whoever_is_only_in_the_second_case_has_a_row_and_is_compared_there() {
-        let mut one_core = example().one_core;
-        let mut second = example().one_core.remove(0);
-        second.cells.push(Cell {
-            contestant: "as-many",
-            title: "as many",
-            ..Cell::new("as-many", "as many")
-        });
-        second.cells[2].rounds = vec![4e6; 3];
-        one_core.push(second);
-        let text = super::shown(&Report { one_core, ..example() });
         let against = text.split("against each of the others").nth(1).unwrap();
-        let row = against.lines().find(|line| line.trim().starts_with("as many")).unwrap();
-        assert_eq!(row.split_whitespace().skip(2).collect::<Vec<_>>(), ["-", "2.00", "(1.94..2.06)"]);
-    }
-
-    #[test]
-    fn a_part_that_did_not_run_has_no_table() {
-        let text = super::shown(&example());
+        let row = against.lines().find(|line| line.contains("passes what the policy admits")).unwrap();
+        assert!(row.ends_with("  -  2.00 (2.00..2.00)"), "{row}");
         assert!(!text.contains("core of its own") && !text.contains("Nanoseconds"), "{text}");
     }
 }

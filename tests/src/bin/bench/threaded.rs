@@ -18,7 +18,7 @@ pub(crate) fn receiver(namespace: &str, interface: &str) -> Result<Pid> {
     // Kernel threads know no namespaces: another run on this machine may have an interface of the same name.
     let others = threads(&prefix);
     let switch = format!("echo 1 > /sys/class/net/{interface}/threaded");
-    // This one replaces /sys, so that it shows the interfaces of the namespace.
+    // `ip netns exec` replaces /sys, so that /sys shows the interfaces of the namespace.
     shell::run("ip", ["netns", "exec", namespace, "sh", "-c", &switch])
         .context("cannot turn threaded NAPI on, which takes kernel 5.12")?;
     wait_for_thread(&prefix, &others)

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use siphasher::sip::SipHasher13;
 
-/// Where a daemon looks for them, in the directory of its state.
+/// The file of blocks in the directory of a daemon's state.
 const FILE: &str = "lists.journal";
 
-/// Writes them down; nothing, if there are none.
+/// Writes the blocks into a state directory; no file if there are none.
 pub(super) fn keep(state: &Path, blocked: impl IntoIterator<Item = Ipv4Addr>) -> Result<()> {
     let blocked: Vec<Ipv4Addr> = blocked.into_iter().collect();
     if blocked.is_empty() {
@@ -36,18 +36,4 @@ fn line(note: &Value) -> String {
     let mut hasher = SipHasher13::new_with_keys(0, 0);
     hasher.write(text.as_bytes());
     format!("{:016x} {text}\n", hasher.finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_block_is_a_line_and_the_first_line_counts_them() {
-        let text = journal(&[Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 0, 0, 2)]);
-        let lines: Vec<_> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
-        assert_eq!(lines[0].1, "{\"begin\":{\"boot\":\"\",\"lines\":3}}");
-        assert_eq!(lines[2].1, "{\"prefix\":[\"10.0.0.2/32\",{\"block\":{}}]}");
-        assert!(lines.iter().all(|(checksum, _)| checksum.len() == 16));
-    }
 }

@@ -21,12 +21,12 @@ pub(crate) struct Guard {
     binary: PathBuf,
 }
 
-/// Starts it on interfaces of a lane's receiving host.
+/// Starts the daemon on interfaces of a lane's receiving host.
 pub(crate) fn start(lane: &Lane, interfaces: &[&str], policy: &str, binary: &Path) -> Result<Guard> {
     start_with_blocks(lane, interfaces, policy, [], binary)
 }
 
-/// The same, with addresses that an operator has blocked before.
+/// Starts the daemon with addresses that an operator has blocked before.
 pub(crate) fn start_with_blocks(
     lane: &Lane,
     interfaces: &[&str],
@@ -47,7 +47,7 @@ pub(crate) fn start_with_blocks(
 }
 
 impl Guard {
-    /// Its counters, as `ratelimit stats` has them.
+    /// The daemon's counters, as `ratelimit stats` shows them.
     pub(crate) fn stats(&self, lane: &Lane) -> Result<Value> {
         self.ask(lane, &["stats"])
     }
@@ -60,7 +60,7 @@ impl Guard {
             .with_context(|| format!("`ratelimit {}` is not JSON", words.join(" ")))
     }
 
-    /// A directory for files that go with it.
+    /// A directory for files that go with the daemon.
     pub(crate) fn dir(&self) -> &Path {
         self.scratch.dir()
     }

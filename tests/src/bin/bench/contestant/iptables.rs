@@ -88,11 +88,4 @@ mod tests {
         assert_eq!(rules(case, Peer::Limits)[0], "-m set --match-set blocked src");
         assert_eq!(listed(case).lines().nth(1), Some("add blocked 10.0.0.0"));
     }
-
-    #[test]
-    fn no_limit_is_above_what_hashlimit_takes() {
-        let cases = case::all(64);
-        let case = cases.iter().find(|case| case.limit.packets > FASTEST).unwrap();
-        assert!(rules(case, Peer::Limits)[0].contains("--hashlimit-above 1000000/second"));
-    }
 }

@@ -96,10 +96,4 @@ mod tests {
         assert_eq!((terms("spoofed").per_tick, terms("1").per_tick), (400, 4));
         assert!(terms("spoofed").has_total && !terms("1").has_total && !terms("heavy").has_total);
     }
-
-    #[test]
-    fn the_window_of_a_source_is_the_period_of_its_limit() {
-        let heavy = terms("heavy");
-        assert_eq!((heavy.per_window, heavy.window_ns), (10, 60_000_000_000));
-    }
 }

@@ -1,16 +1,17 @@
 //! Who is measured: a list, and one file for each way of being set up.
 
-mod abilities;
 mod blocks;
 pub(crate) mod daemon;
 mod iptables;
 mod limiter;
 mod nftables;
+pub(crate) mod policy;
+
+use std::path::Path;
 
 use anyhow::Result;
 use aya::Ebpf;
 
-pub(crate) use self::abilities::Abilities;
 use self::{daemon::Guard, limiter::Terms};
 use crate::{case::Case, lane::Lane, place, rig, selection::Runs};
 
@@ -29,11 +30,11 @@ pub(crate) struct Contestant {
 enum Kind {
     /// A program of the rig.
     Bare(&'static str),
-    /// The same, as it passes as many packets as the policy admits.
+    /// A program of the rig that passes as many packets as the policy admits.
     AsMany,
     /// The limiter of the rig.
     Lru,
-    /// The real daemon.
+    /// The limiter as operators run it: the daemon.
     Ours(Prefiltering),
     Nftables(Peer),
     Iptables(Peer),
@@ -46,7 +47,7 @@ pub(crate) enum Prefiltering {
     Default,
     /// `gate = false`: every source that is new gets an entry, up to so many a second.
     Off,
-    /// The same without that bound: what a table alone does.
+    /// `gate = false` without a bound on new sources: what a table alone does.
     OffWithoutBudget,
 }
 
@@ -100,39 +101,29 @@ pub(crate) enum InPlace {
 }
 
 impl Contestant {
-    /// Why it cannot take part, if so.
-    pub(crate) fn excuse(&self, abilities: &Abilities) -> Option<&'static str> {
-        let needs_prefilter_key =
-            matches!(self.kind, Kind::Ours(Prefiltering::Off | Prefiltering::OffWithoutBudget));
-        (needs_prefilter_key && !abilities.prefilter_key)
-            .then_some("this version has no `gate = false` under [source]")
-    }
-
     /// Whether a case has something for it to do.
     pub(crate) fn takes_part(&self, case: &Case) -> bool {
         self.kind != Kind::AsMany || case.admitted().is_some()
     }
 
-    /// Puts it on the receiving end of a lane.
-    pub(crate) fn set_up(&self, lane: &Lane, case: &Case, abilities: &Abilities) -> Result<InPlace> {
+    /// Puts it on the receiving end of a lane. `limiter` is the program that is measured.
+    pub(crate) fn set_up(&self, lane: &Lane, case: &Case, limiter: &Path) -> Result<InPlace> {
+        let (inlet, inside) = (&lane.inlet, lane.namespace());
         match self.kind {
             Kind::Bare(program) => {
-                place::inside(lane.namespace(), || rig::attach(program, &lane.inlet)).map(InPlace::Program)
+                place::inside(inside, || rig::attach(program, inlet)).map(InPlace::Program)
             }
             Kind::AsMany => {
-                let terms = Terms::of(case)?;
-                place::inside(lane.namespace(), || limiter::pass_some(terms, &lane.inlet))
-                    .map(InPlace::Program)
+                place::inside(inside, || limiter::pass_some(Terms::of(case)?, inlet)).map(InPlace::Program)
             }
             Kind::Lru => {
-                let terms = Terms::of(case)?;
-                place::inside(lane.namespace(), || limiter::count_in_lru(terms, case.blocked(), &lane.inlet))
+                let blocked = case.blocked();
+                place::inside(inside, || limiter::count_in_lru(Terms::of(case)?, blocked, inlet))
                     .map(InPlace::Program)
             }
             Kind::Ours(prefilter) => {
-                let policy = abilities.policy(case, prefilter);
-                let blocked = case.blocked();
-                daemon::start_with_blocks(lane, &[&lane.inlet], &policy, blocked, abilities.binary())
+                let policy = policy::of(case, prefilter);
+                daemon::start_with_blocks(lane, &[inlet], &policy, case.blocked(), limiter)
                     .map(InPlace::Daemon)
             }
             Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),
@@ -143,18 +134,5 @@ impl Contestant {
     /// Whether the packets it drops have been counted as received by the stack before.
     pub(crate) fn drops_in_the_stack(&self) -> bool {
         matches!(self.kind, Kind::Iptables(_))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everybody_has_a_name_of_their_own_and_the_yardstick_is_first() {
-        assert_eq!(ALL[0].name, YARDSTICK);
-        for (at, one) in ALL.iter().enumerate() {
-            assert!(ALL[..at].iter().all(|other| other.name != one.name), "{}", one.name);
-        }
     }
 }

@@ -65,13 +65,6 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_is_limited_by_network() {
-        let cases = case::all(64);
-        let case = cases.iter().find(|case| case.traffic.family == Family::V6).unwrap();
-        assert!(rules("rlb0", case, Peer::Limits).contains("ip6 saddr & ffff:ffff:ffff:ffff::"));
-    }
-
-    #[test]
     fn a_list_is_asked_before_the_meter() {
         let cases = case::all(64);
         let case = cases.iter().find(|case| case.listed > 0).unwrap();

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     case,
-    contestant::Abilities,
+    contestant::policy,
     interrupt::Interrupt,
     place,
     rounds::Cores,
@@ -26,7 +26,7 @@ const SOME_SOURCES: u32 = 1 << 16;
 /// Rooms in the largest table; more than this, and loading it takes longer than measuring.
 const LARGEST_TABLE: u32 = 1 << 24;
 
-/// One curve.
+/// The cost of a packet, by the size of one table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Curve {
     pub(crate) name: &'static str,
@@ -39,14 +39,8 @@ pub(crate) struct Point {
     pub(crate) cost: Cost,
 }
 
-/// Measures every curve; says which one this version does not have.
-pub(crate) fn measure(
-    cores: Cores,
-    extent: Extent,
-    abilities: &Abilities,
-    notes: &mut Vec<String>,
-    interrupt: &Interrupt,
-) -> Result<Vec<Curve>> {
+/// Measures every curve.
+pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Result<Vec<Curve>> {
     place::in_thread(|| {
         place::stay_on(cores.generator)?;
         let sources =
@@ -70,12 +64,8 @@ pub(crate) fn measure(
         }
         let blocks = extent.steps(&[0, 1, 100, 1_000, 10_000, 100_000], &[0, 100_000]);
         curves.push(curve("block entries", &blocks, &|count| by_blocks(count, extent))?);
-        if abilities.service_total {
-            let services = extent.steps(&[0, 1, 2, 4, 8, 16, 32, 64], &[0, 1, 64]);
-            curves.push(curve("services", &services, &|count| by_services(count, extent))?);
-        } else {
-            notes.push("no curve over services: this version has none".into());
-        }
+        let services = extent.steps(&[0, 1, 2, 4, 8, 16, 32, 64], &[0, 1, 64]);
+        curves.push(curve("services", &services, &|count| by_services(count, extent))?);
         Ok(curves)
     })
 }
@@ -99,15 +89,8 @@ fn by_blocks(count: u32, extent: Extent) -> Result<Cost> {
 
 /// The attacked service is the last one. With none, packets meet no total: what passes is the most that there is to do.
 fn by_services(count: u32, extent: Extent) -> Result<Cost> {
-    let port = |number: u32| u32::from(traffic::PORT) + count - 1 - number;
-    let service = |number: u32| {
-        format!(
-            "[[service]]\nname = \"s{number}\"\nmatch = {{ protocol = \"udp\", ports = [{}] }}\ntotal = [\"{} packets/s\"]\n",
-            port(number),
-            case::TOTAL_PER_SECOND
-        )
-    };
-    let services: String = (0..count).map(service).collect();
+    let service = |port| policy::service(&format!("s{port}"), port, case::TOTAL_PER_SECOND);
+    let services: String = (traffic::PORT..traffic::PORT + count as u16).rev().map(service).collect();
     let mut subject = Subject::new(&format!("{POLICY}\n{services}"), case::TABLE_ENTRIES);
     cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
 }
@@ -115,13 +98,8 @@ fn by_services(count: u32, extent: Extent) -> Result<Cost> {
 fn cost(subject: &mut Subject, sources: u32, settle: u32, extent: Extent) -> Result<Cost> {
     let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
     let mut empty = Empty::new()?;
-    let floor_run = Varied::new(&traffic, empty.xdp()?)?;
-    let measured_run = Varied::new(&traffic, subject.xdp())?;
-    measured_run.ns(settle)?;
-    let (mut measured, mut floor) = (Vec::new(), Vec::new());
-    for _ in 0..extent.rounds {
-        floor.push(floor_run.ns(extent.runs)?);
-        measured.push(measured_run.ns(extent.runs)?);
-    }
-    Cost::of(&measured, &floor).context("no rounds")
+    let floor = Varied::new(&traffic, empty.xdp()?)?;
+    let measured = Varied::new(&traffic, subject.xdp())?;
+    measured.ns(settle)?;
+    extent.cost(|runs| measured.ns(runs), |runs| floor.ns(runs))
 }

@@ -43,13 +43,13 @@ const TRIED: u8 = 100;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
-/// One row.
+/// What a packet of one path executes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Executed {
     pub(crate) path: &'static str,
     pub(crate) reason: &'static str,
     pub(crate) instructions: usize,
-    /// Helpers among them.
+    /// Helpers that were called, in order.
     pub(crate) calls: Vec<String>,
 }
 

@@ -15,6 +15,7 @@ mod stopwatch;
 mod subject;
 mod translated;
 
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::spread::Spread;
@@ -22,13 +23,13 @@ use crate::spread::Spread;
 /// Nanoseconds per packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Cost {
-    /// As the kernel reports it.
+    /// Nanoseconds as the kernel reports them.
     pub(crate) raw_ns: Spread,
     /// Above the empty program.
     pub(crate) net_ns: f64,
 }
 
-/// How much of it.
+/// How often everything is run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
@@ -40,12 +41,21 @@ impl Extent {
     fn steps(self, full: &[u32], quick: &[u32]) -> Vec<u32> {
         if self.quick { quick.to_vec() } else { full.to_vec() }
     }
-}
 
-impl Cost {
-    fn of(measured: &[f64], floor: &[f64]) -> Option<Self> {
-        let raw_ns = Spread::of(measured)?;
-        Some(Self { raw_ns, net_ns: (raw_ns.median - Spread::of(floor)?.median).max(0.0) })
+    /// Measures a program in turn with the empty one. Both functions take a number of runs and return nanoseconds per run.
+    fn cost(
+        self,
+        mut measured: impl FnMut(u32) -> Result<f64>,
+        mut empty: impl FnMut(u32) -> Result<f64>,
+    ) -> Result<Cost> {
+        let (mut raw, mut floor) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            floor.push(empty(self.runs)?);
+            raw.push(measured(self.runs)?);
+        }
+        let spread = |rounds: &[f64]| Spread::of(rounds).context("no rounds");
+        let raw_ns = spread(&raw)?;
+        Ok(Cost { raw_ns, net_ns: (raw_ns.median - spread(&floor)?.median).max(0.0) })
     }
 }
 
@@ -55,9 +65,10 @@ mod tests {
 
     #[test]
     fn the_net_cost_is_what_is_above_the_empty_program() {
-        let cost = Cost::of(&[52.0, 50.0, 51.0], &[9.0, 8.0, 8.0]).unwrap();
+        let extent = Extent { rounds: 3, runs: 10, quick: true };
+        let mut raw = [52.0, 50.0, 51.0].into_iter();
+        let cost = extent.cost(|_| Ok(raw.next().unwrap()), |_| Ok(8.0)).unwrap();
         assert_eq!((cost.raw_ns.median, cost.net_ns), (51.0, 43.0));
-        assert_eq!(Cost::of(&[7.0], &[8.0]).unwrap().net_ns, 0.0);
-        assert_eq!(Cost::of(&[], &[8.0]), None);
+        assert_eq!(extent.cost(|_| Ok(7.0), |_| Ok(8.0)).unwrap().net_ns, 0.0);
     }
 }

@@ -1,6 +1,6 @@
 //! Nanoseconds per packet for each way that a packet can end.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use anyhow::{Context, Result, ensure};
 use ratelimit_tests::frames::{ARP, IPV4, Ipv4, Ipv6, ethernet};
@@ -47,11 +47,9 @@ const FIXED: &str = "[source]\nlimits = [\"100000000 packets/s fixed-window\"]\n
 const SLIDING: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window\"]\n";
 const WEIGHTED: &str = "[source]\nlimits = [\"100000000 packets/s sliding-window-weighted\"]\n";
 
-/// Entries of a long list.
-const MANY_LISTED: u32 = 100_000;
 const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0, 0, 0, 1);
 
-/// One row.
+/// What a packet of one path costs.
 #[derive(Debug, Serialize)]
 pub(crate) struct PathCost {
     pub(crate) path: &'static str,
@@ -74,7 +72,7 @@ pub(super) struct Path {
     many: Option<Room>,
 }
 
-/// Room for sources.
+/// How many sources the table has room for.
 #[derive(Clone, Copy)]
 enum Room {
     AsShipped,
@@ -128,7 +126,7 @@ pub(super) fn all() -> Vec<Path> {
     ]
 }
 
-/// Measures all of them.
+/// Measures every path.
 pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Result<Vec<PathCost>> {
     let many_sources = if extent.quick { 1 << 18 } else { 1 << 20 };
     place::in_thread(|| {
@@ -155,12 +153,10 @@ fn one(path: &Path, extent: Extent) -> Result<PathCost> {
     let reason = subject.reason(&path.frame)?;
     ensure!(reason == path.reason, "\"{}\" ended as {reason} and not as {}", path.name, path.reason);
     let mut empty = Empty::new()?;
-    let (mut measured, mut floor) = (Vec::new(), Vec::new());
-    for _ in 0..extent.rounds {
-        floor.push(stopwatch::ns(empty.xdp()?, &path.frame, extent.runs)?);
-        measured.push(stopwatch::ns(subject.xdp(), &path.frame, extent.runs)?);
-    }
-    let cost = Cost::of(&measured, &floor).context("no rounds")?;
+    let cost = extent.cost(
+        |runs| stopwatch::ns(subject.xdp(), &path.frame, runs),
+        |runs| stopwatch::ns(empty.xdp()?, &path.frame, runs),
+    )?;
     Ok(PathCost { path: path.name, sources: 1, reason, cost })
 }
 
@@ -172,18 +168,13 @@ fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCos
     let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
     let mut subject = subject(path, table_entries)?;
     let mut empty = Empty::new()?;
-    let floor_run = Varied::new(&traffic, empty.xdp()?)?;
-    let measured_run = Varied::new(&traffic, subject.xdp())?;
+    let floor = Varied::new(&traffic, empty.xdp()?)?;
+    let measured = Varied::new(&traffic, subject.xdp())?;
     // Until nearly every source has been there: what is left of a share after n times as many packets is e^-n.
-    measured_run.ns(sources * 5)?;
+    measured.ns(sources * 5)?;
     let before = subject.counters();
-    let (mut measured, mut floor) = (Vec::new(), Vec::new());
-    for _ in 0..extent.rounds {
-        floor.push(floor_run.ns(extent.runs)?);
-        measured.push(measured_run.ns(extent.runs)?);
-    }
+    let cost = extent.cost(|runs| measured.ns(runs), |runs| floor.ns(runs))?;
     let reason = subject.main_reason(&before).context("no counter moved")?;
-    let cost = Cost::of(&measured, &floor).context("no rounds")?;
     Ok(PathCost { path: path.name, sources, reason, cost })
 }
 
@@ -192,10 +183,8 @@ pub(super) fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
     if let Some(listed) = path.listed {
         match listed {
             Listed::BlockedOfMany => {
-                // Every second address, or a list of neighbours would be a list of few prefixes.
-                let single =
-                    |number: u32| Prefix::masked(Ipv4Addr::from_bits(0x0a00_0000 + number * 2).into(), 32);
-                subject.list((0..MANY_LISTED).map(single), listed);
+                let addresses = case::every_second_address(case::MANY_LISTED);
+                subject.list(addresses.map(|address| Prefix::masked(address.into(), 32)), listed);
             }
             Listed::Blocked | Listed::Allowed => subject.list(["10.0.0.0/8".parse()?], listed),
         }

@@ -24,7 +24,8 @@ use crate::{
     case,
     interrupt::Interrupt,
     lane::{Ground, Lane},
-    place, progress,
+    place,
+    rounds::Pace,
     spread::Spread,
 };
 
@@ -38,7 +39,7 @@ pub(crate) struct Together {
     pub(crate) two_cpus: Spread,
     /// Two against one, round by round.
     pub(crate) gain: Spread,
-    /// That against the same of a bare drop, round by round.
+    /// The gain against the gain of a bare drop, round by round.
     pub(crate) of_bare: Spread,
 }
 
@@ -55,9 +56,9 @@ struct Scene {
 
 /// The source of the first CPU's packets.
 const FIRST: [u8; 4] = [10, 0, 0, 0];
-/// One beside it, in some of the prefixes that `FIRST` is in, and not in the smallest.
+/// A source beside `FIRST`, in some of the prefixes that `FIRST` is in, and not in the smallest.
 const NEIGHBOUR: [u8; 4] = [10, 0, 1, 1];
-/// One that shares no prefix with it.
+/// A source that shares no prefix with `FIRST`.
 const FAR: [u8; 4] = [20, 1, 1, 1];
 
 /// The first is what others are held against.
@@ -90,7 +91,7 @@ const SCENES: [Scene; 8] = {
 
 /// How long one run takes, about.
 const SLICE: Duration = Duration::from_millis(50);
-/// Runs of the program for a first guess at that.
+/// Runs of the program for a first guess at how many take so long.
 const GUESS: u32 = 20_000;
 /// The part of the longer run in which the other CPU has to be at work too.
 const OVERLAP: f64 = 0.9;
@@ -125,13 +126,8 @@ pub(crate) fn measure(cpus: [usize; 2], rounds: usize, interrupt: &Interrupt) ->
         let actor = Actor::new(&ground, number, scene, cpus);
         actors.push(actor.with_context(|| format!("cannot set up \"{}\"", scene.what))?);
     }
-    for round in 0..rounds {
-        progress::show(&format!("one CPU and two, round {} of {rounds}", round + 1));
-        for actor in &mut actors {
-            interrupt.check()?;
-            actor.take_turn(cpus)?;
-        }
-    }
+    let pace = Pace { rounds, round: SLICE };
+    pace.in_turn("one CPU and two", actors.len(), interrupt, |_, at| actors[at].take_turn(cpus))?;
     let rates: Vec<_> = actors.into_iter().map(|actor| (actor.one, actor.two)).collect();
     rows(&rates).ok_or_else(|| anyhow!("no rounds"))
 }

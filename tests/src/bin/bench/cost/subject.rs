@@ -23,7 +23,7 @@ pub(super) struct Counters(Vec<(Reason, Counter)>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
     Blocked,
-    /// Single addresses, and many of them.
+    /// Many single addresses are blocked.
     BlockedOfMany,
     Allowed,
 }
@@ -34,7 +34,7 @@ impl Subject {
         Self { loaded: Loaded::with_sources(&policies::policy(policy), table_entries) }
     }
 
-    /// Replaces the lists.
+    /// Replaces the block and allow lists.
     pub(super) fn list(&mut self, prefixes: impl IntoIterator<Item = Prefix>, as_what: Listed) {
         let entry = match as_what {
             Listed::Blocked | Listed::BlockedOfMany => {

@@ -1,6 +1,7 @@
 //! A bulk transfer without a flood and with one, both through the limiter.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -9,18 +10,18 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::{
-    Pace, Seats,
+    Seats,
     site::Site,
     transfer::{self, Transfer},
-    visits::{Strangers, Visits},
+    visits::{Newcomers, Visits},
 };
 use crate::{
     case::{TABLE_ENTRIES, TOTAL_PER_SECOND},
-    contestant::Abilities,
+    contestant::policy,
     flight,
     interrupt::Interrupt,
-    progress,
     rig::Generator,
+    rounds::Pace,
     spread::Spread,
     traffic::{self, Family, Traffic},
 };
@@ -48,12 +49,10 @@ pub(crate) struct Goodput {
 }
 
 /// Limits out of the way of the one source that sends as fast as it can; what has to hold is the total.
-fn policy() -> String {
+fn limits() -> String {
     format!(
-        "[source]\nlimits = [\"1000000 packets/s burst 1000000\"]\ntable_entries = {TABLE_ENTRIES}\n\n\
-         [[service]]\nname = \"attacked\"\nmatch = {{ protocol = \"udp\", ports = [{}] }}\n\
-         total = [\"{TOTAL_PER_SECOND} packets/s\"]\n",
-        traffic::PORT
+        "[source]\nlimits = [\"1000000 packets/s burst 1000000\"]\ntable_entries = {TABLE_ENTRIES}\n\n{}",
+        policy::service("attacked", traffic::PORT, TOTAL_PER_SECOND)
     )
 }
 
@@ -62,27 +61,23 @@ pub(super) fn measure(
     seats: Seats,
     judge: usize,
     pace: Pace,
-    abilities: &Abilities,
+    limiter: &Path,
     interrupt: &Interrupt,
 ) -> Result<Goodput> {
-    let site = Site::new(&policy(), seats, judge, abilities)?;
+    let site = Site::new(&limits(), seats, judge, limiter)?;
     let spoofed = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources: 0, frame_len: 64 };
     let flood = site.generator(|outlet| Generator::new(&spoofed, outlet))?;
-    let strangers = Strangers::default();
+    let newcomers = Newcomers::default();
     let mut rounds = Rounds::default();
-    for round in 0..pace.rounds {
-        progress::show(&format!("an honest client, round {} of {}", round + 1, pace.rounds));
-        // Not always the same one first.
-        for with_flood in [round % 2 == 1, round % 2 == 0] {
-            interrupt.check()?;
-            if with_flood {
-                rounds.add_flooded(&site, &flood, pace.round, &strangers, seats)?;
-            } else {
-                rounds.add_calm(transfer::measure(&site.server, pace.round, &strangers, seats)?);
-            }
+    let with_flood = [false, true];
+    pace.in_turn("an honest client", with_flood.len(), interrupt, |_, at| {
+        if with_flood[at] {
+            rounds.add_flooded(&site, &flood, pace.round, &newcomers, seats)?;
+        } else {
+            rounds.add_calm(transfer::measure(&site.server, pace.round, &newcomers, seats)?);
         }
-    }
-    progress::clear();
+        Ok(())
+    })?;
     rounds.into_goodput()
 }
 
@@ -107,13 +102,13 @@ impl Rounds {
         site: &Site,
         flood: &Generator,
         lasts: Duration,
-        strangers: &Strangers,
+        newcomers: &Newcomers,
         seats: Seats,
     ) -> Result<()> {
         let (transfer, arrived, cpu_share) = flight::during(&site.ground, flood, seats.generator, || {
             thread::sleep(SETTLING);
             let (before, start) = ((site.arrived(flood)?, site.flood_ran_for()?), Instant::now());
-            let transfer = transfer::measure(&site.server, lasts, strangers, seats)?;
+            let transfer = transfer::measure(&site.server, lasts, newcomers, seats)?;
             let after = (site.arrived(flood)?, site.flood_ran_for()?);
             let seconds = start.elapsed().as_secs_f64();
             let arrived = (after.0 - before.0) as f64 / seconds;
@@ -142,25 +137,5 @@ impl Rounds {
             calm_connections,
             connections,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ratio_is_taken_round_by_round_and_a_dead_rig_is_no_result() {
-        let rounds = Rounds {
-            calm: vec![10.0, 5.0, 8.0],
-            flooded: vec![6.0, 3.0, 4.0],
-            arrived: vec![1e6; 3],
-            cpu_shares: vec![0.5; 3],
-            ..Rounds::default()
-        };
-        let goodput = rounds.into_goodput().unwrap();
-        assert_eq!((goodput.ratio.median, goodput.ratio.min, goodput.ratio.max), (0.6, 0.5, 0.6));
-        let dead = Rounds { calm: vec![0.0], flooded: vec![0.0], arrived: vec![1e6], ..Rounds::default() };
-        assert!(dead.into_goodput().unwrap_err().to_string().contains("even without a flood"));
     }
 }

@@ -26,15 +26,15 @@ mod syn_flood;
 mod transfer;
 mod visits;
 
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
 
 pub(crate) use self::{goodput::Goodput, syn_flood::SynFlood, visits::Visits};
-use crate::{contestant::Abilities, interrupt::Interrupt};
+use crate::{interrupt::Interrupt, rounds::Pace};
 
-/// What was measured.
+/// What honest clients got while floods ran.
 #[derive(Debug, Serialize)]
 pub(crate) struct Honest {
     /// With the flood on a core of its own.
@@ -52,24 +52,42 @@ pub(crate) struct Seats {
     pub(crate) host: usize,
 }
 
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    pub(crate) rounds: usize,
-    /// Of one transfer, or of one SYN flood.
-    pub(crate) round: Duration,
+/// Measures transfers and SYN floods. A round of `pace` is one transfer, or one SYN flood.
+pub(crate) fn measure(seats: Seats, pace: Pace, limiter: &Path, interrupt: &Interrupt) -> Result<Honest> {
+    Ok(Honest {
+        goodput: goodput::measure(seats, seats.generator, pace, limiter, interrupt)?,
+        goodput_together: goodput::measure(seats, seats.host, pace, limiter, interrupt)?,
+        syn_flood: syn_flood::measure(seats, pace, limiter, interrupt)?,
+    })
 }
 
-/// Measures both.
-pub(crate) fn measure(
-    seats: Seats,
-    pace: Pace,
-    abilities: &Abilities,
-    interrupt: &Interrupt,
-) -> Result<Honest> {
-    Ok(Honest {
-        goodput: goodput::measure(seats, seats.generator, pace, abilities, interrupt)?,
-        goodput_together: goodput::measure(seats, seats.host, pace, abilities, interrupt)?,
-        syn_flood: syn_flood::measure(seats, pace, abilities, interrupt)?,
-    })
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::spread::Spread;
+
+    /// 0.6 of the goodput is left, and one connection fails: one of 100 beside a flood, one of 200 during the SYN flood.
+    pub(crate) fn example() -> Honest {
+        let visits = |attempted, failed| Visits { attempted, failed, ..Visits::default() };
+        let [one, ratio] = [1.0, 0.6].map(Spread::exact);
+        let goodput = || Goodput {
+            calm: vec![1.0],
+            flooded: vec![0.6],
+            calm_bits_per_second: one,
+            flooded_bits_per_second: ratio,
+            ratio,
+            flood_per_second: one,
+            flood_cpu_share: one,
+            calm_connections: visits(100, 0),
+            connections: visits(100, 1),
+        };
+        let syn_flood = SynFlood {
+            syns_per_second: one,
+            answered: 3_000_000,
+            answered_per_second: one,
+            shares: vec![1.0, 0.98, 1.0],
+            connections: visits(200, 1),
+        };
+        Honest { goodput: goodput(), goodput_together: goodput(), syn_flood }
+    }
 }

@@ -1,6 +1,6 @@
 //! The attacked host with its two wires, and what runs on it.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
@@ -8,10 +8,7 @@ use rustix::thread::Pid;
 
 use super::{Seats, server::Server};
 use crate::{
-    contestant::{
-        Abilities,
-        daemon::{self, Guard},
-    },
+    contestant::daemon::{self, Guard},
     lane::{Ground, Lane, ip},
     place,
     rig::{self, Generator},
@@ -21,7 +18,7 @@ use crate::{
 
 /// The namespace of the honest clients.
 const GUESTS: &str = "guests";
-/// Their end of their wire.
+/// The guests' end of their wire.
 const GUEST: &str = "guest0";
 /// The host's end of it. Short, as the kernel thread that serves it has the name in its own.
 const HOST: &str = "host0";
@@ -40,7 +37,7 @@ pub(super) struct Site {
     pub(super) ground: Ground,
 }
 
-/// The guests' namespace.
+/// The namespace of the guests, which goes with the value.
 struct Guests(());
 
 impl Drop for Guests {
@@ -52,7 +49,7 @@ impl Drop for Guests {
 
 impl Site {
     /// A host under a policy, with every receiver on its seat; that of the flood on the CPU `judge`.
-    pub(super) fn new(policy: &str, seats: Seats, judge: usize, abilities: &Abilities) -> Result<Self> {
+    pub(super) fn new(policy: &str, seats: Seats, judge: usize, limiter: &Path) -> Result<Self> {
         let ground = Ground::new()?;
         let lane = Lane::new(&ground, 0, SYN_FRAME)?;
         ip(&["netns", "add", GUESTS])?;
@@ -61,7 +58,7 @@ impl Site {
         for (name, value) in [("tcp_syncookies", 2), ("tcp_timestamps", 2)] {
             shell::output(lane.command("sysctl").args(["-q", "-w", &format!("net.ipv4.{name}={value}")]))?;
         }
-        let guard = daemon::start(&lane, &[&lane.inlet, HOST], policy, abilities.binary())?;
+        let guard = daemon::start(&lane, &[&lane.inlet, HOST], policy, limiter)?;
         // A veth delivers what a program sends back (XDP_TX) only to an end that has a program itself. Answers to
         // forged sources end there; no namespace has a way out.
         let programs = [

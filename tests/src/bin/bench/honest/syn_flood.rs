@@ -1,6 +1,7 @@
 //! New connections to a port while forged SYNs for it come as fast as the generator can make them.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -9,17 +10,16 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{
-    Pace, Seats,
+    Seats,
     site::Site,
-    visits::{self, Strangers, Visits},
+    visits::{self, Newcomers, Visits},
 };
 use crate::{
     case::TABLE_ENTRIES,
-    contestant::Abilities,
     flight,
     interrupt::Interrupt,
-    progress,
     rig::Generator,
+    rounds::Pace,
     spread::Spread,
     traffic::{self, Family, SYN_FRAME, Traffic},
 };
@@ -27,7 +27,7 @@ use crate::{
 /// Until SYNs are answered with cookies.
 const SETTLING: Duration = Duration::from_millis(300);
 
-/// What came of it.
+/// What became of honest connections and of forged SYNs.
 #[derive(Debug, Serialize)]
 pub(crate) struct SynFlood {
     /// Forged SYNs that arrived.
@@ -50,27 +50,20 @@ fn policy() -> String {
     )
 }
 
-pub(super) fn measure(
-    seats: Seats,
-    pace: Pace,
-    abilities: &Abilities,
-    interrupt: &Interrupt,
-) -> Result<SynFlood> {
-    let site = Site::new(&policy(), seats, seats.host, abilities)?;
+pub(super) fn measure(seats: Seats, pace: Pace, limiter: &Path, interrupt: &Interrupt) -> Result<SynFlood> {
+    let site = Site::new(&policy(), seats, seats.host, limiter)?;
     let forged = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources: 0, frame_len: SYN_FRAME };
     let flood = site.generator(|outlet| Generator::of_syns(&forged, outlet))?;
-    let strangers = Strangers::default();
+    let newcomers = Newcomers::default();
     let (mut arrived, mut answered, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     let mut connections = Visits::default();
     let answered_before = site.answered()?;
-    for round in 0..pace.rounds {
-        interrupt.check()?;
-        progress::show(&format!("SYN flood, round {} of {}", round + 1, pace.rounds));
+    pace.in_turn("SYN flood", 1, interrupt, |_, _| {
         let visits = flight::during(&site.ground, &flood, seats.generator, || {
             thread::sleep(SETTLING);
             let before = Counts::now(&site, &flood)?;
             // The flood goes on until the last one has an answer or has given up.
-            let visits = visits::receive(pace.round, &strangers, seats)?;
+            let visits = visits::receive(pace.round, &newcomers, seats)?;
             let after = Counts::now(&site, &flood)?;
             arrived.push(per_second(before.arrived, after.arrived));
             answered.push(per_second(before.answered, after.answered));
@@ -78,8 +71,8 @@ pub(super) fn measure(
         })?;
         shares.extend(visits.share());
         connections.join(visits);
-    }
-    progress::clear();
+        Ok(())
+    })?;
     Ok(SynFlood {
         syns_per_second: Spread::of(&arrived).context("no rounds")?,
         answered: site.answered()? - answered_before,
@@ -104,15 +97,4 @@ impl Counts {
 
 fn per_second(before: (u64, Instant), after: (u64, Instant)) -> f64 {
     (after.0 - before.0) as f64 / (after.1 - before.1).as_secs_f64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_is_taken_between_the_times_of_its_own_readings() {
-        let start = Instant::now();
-        assert_eq!(per_second((100, start), (400, start + Duration::from_millis(500))), 600.0);
-    }
 }

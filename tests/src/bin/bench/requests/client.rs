@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 
-use super::{entrant::Sample, output};
-use crate::shell;
+use super::output;
+use crate::{comparison::Sample, shell};
 
 /// Users, or keys, that questions are about; each as likely as any other.
 pub(super) const KEYS: usize = 100_000;
@@ -67,7 +67,7 @@ impl Wrk {
 
     pub(super) fn run(&mut self, round: Duration) -> Result<Sample> {
         let mut command = on_core(self.cpu, "wrk");
-        // It counts in whole seconds.
+        // wrk counts in whole seconds.
         let seconds = round.as_secs().max(1);
         command.args(["-t1", "-c", CONNECTIONS, "--latency", "-d", &format!("{seconds}s"), "-s"]);
         output::wrk(&shell::output(command.arg(&self.script).arg(&self.url))?)
@@ -84,7 +84,7 @@ fn wrk_script(request: &str) -> String {
     )
 }
 
-/// h2load, calling one method with one body: it cannot vary it.
+/// h2load, calling one method with one body, which h2load cannot vary.
 pub(super) struct H2load {
     cpu: usize,
     url: String,

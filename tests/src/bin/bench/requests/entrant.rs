@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::comparison::{Cell, Comparison};
-use crate::{interrupt::Interrupt, progress};
-
-/// What one round of one entrant gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample {
-    /// What is compared: decisions per second, or microseconds.
-    pub(super) value: f64,
-    /// The 99th percentile of the time an answer took, if the client tells.
-    pub(super) p99_ms: Option<f64>,
-}
+use crate::{
+    comparison::{Cell, Comparison, Sample},
+    interrupt::Interrupt,
+    progress,
+    rounds::Pace,
+};
 
 /// One that is asked for a while, again and again.
 pub(super) struct Entrant<'e> {
@@ -38,13 +33,6 @@ impl<'e> Entrant<'e> {
     }
 }
 
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    pub(super) rounds: usize,
-    pub(super) round: Duration,
-}
-
 /// Measures all entrants, after one round that does not count. Who cannot do that round does not take part, and the notes say why.
 pub(super) fn compare(
     mut comparison: Comparison,
@@ -65,16 +53,11 @@ pub(super) fn compare(
         }
     }
     comparison.cells = fit.iter().map(|one| Cell::new(one.name, one.title)).collect();
-    for round in 1..=pace.rounds {
-        progress::show(&format!("{}, round {round} of {}", comparison.title, pace.rounds));
-        for turn in 0..fit.len() {
-            let at = (round + turn) % fit.len();
-            let sample = fit[at].take_turn(pace.round);
-            interrupt.check()?;
-            comparison.cells[at].add(sample?);
-        }
-    }
-    progress::clear();
+    let title = comparison.title.clone();
+    pace.in_turn(&title, fit.len(), interrupt, |_, at| {
+        comparison.cells[at].add(fit[at].take_turn(pace.round)?);
+        Ok(())
+    })?;
     Ok(comparison)
 }
 
@@ -91,7 +74,7 @@ mod tests {
     use anyhow::bail;
 
     use super::*;
-    use crate::requests::comparison::Unit;
+    use crate::comparison::Unit;
 
     const PACE: Pace = Pace { rounds: 2, round: Duration::from_millis(1) };
 
@@ -110,36 +93,22 @@ mod tests {
             Entrant::new(name, name, move |_| {
                 order.borrow_mut().push_str(name);
                 value += 1.0;
-                Ok(Sample { value, p99_ms: None })
+                Ok(Sample { value, beside: None })
             })
         };
         let (comparison, notes) = measured(vec![entrant("a"), entrant("b"), entrant("c")]);
         let rounds: Vec<_> = comparison.unwrap().cells.into_iter().map(|cell| cell.rounds).collect();
         assert_eq!(rounds, [[2.0, 3.0], [2.0, 3.0], [2.0, 3.0]]);
-        assert_eq!(*order.borrow(), "abcbcacab");
+        assert_eq!(*order.borrow(), "abcabcbca");
         assert!(notes.is_empty());
     }
 
     #[test]
     fn who_cannot_do_the_first_round_is_left_out_and_told_of() {
-        let works = Entrant::new("a", "A", |_| Ok(Sample { value: 1.0, p99_ms: None }));
+        let works = Entrant::new("a", "A", |_| Ok(Sample { value: 1.0, beside: None }));
         let (comparison, notes) =
             measured(vec![Entrant::new("b", "B", |_| bail!("no such\n command")), works]);
         assert_eq!(comparison.unwrap().cells.len(), 1);
         assert_eq!(notes, ["not measured: B: while measuring B: no such; command"]);
-    }
-
-    #[test]
-    fn who_fails_later_ends_the_run() {
-        let mut turns = 0;
-        let tires = Entrant::new("a", "A", move |_| {
-            turns += 1;
-            if turns > 2 {
-                bail!("the server closed a connection")
-            }
-            Ok(Sample { value: 1.0, p99_ms: None })
-        });
-        let (comparison, _notes) = measured(vec![tires]);
-        assert!(format!("{:#}", comparison.unwrap_err()).ends_with("the server closed a connection"));
     }
 }

@@ -19,7 +19,7 @@ use super::{
 pub(super) const BURST: &str = "1000";
 pub(super) const COUNT: &str = "1000";
 pub(super) const PERIOD_S: &str = "3600";
-/// The same for the one user that gRPC calls are about.
+/// What the one user of gRPC calls may have in a second.
 pub(super) const HOT_PER_SECOND: u64 = 1_000_000;
 
 /// APIs of the policy that the limiter is started with.
@@ -84,8 +84,8 @@ impl Field {
     }
 
     /// A contestant, or a note why it does not take part.
-    pub(super) fn admit<T>(&mut self, name: &str, started: Result<T>) -> Option<T> {
-        started.map_err(|error| self.notes.push(not_measured(name, &error))).ok()
+    pub(super) fn admit<T>(&mut self, name: &str, start: impl FnOnce(&Self) -> Result<T>) -> Option<T> {
+        start(self).map_err(|error| self.notes.push(not_measured(name, &error))).ok()
     }
 
     /// The limiter's service, with no kernel program.
@@ -104,7 +104,7 @@ impl Field {
         self.redis_on(self.server_cpu)
     }
 
-    /// The same as the store of a limiter. It is on another host than that, so it is not on the limiter's core either.
+    /// Redis as the store of a limiter. In production the store is on another host, so it is not on the limiter's core here.
     pub(super) fn store(&self) -> Result<Running> {
         self.redis_on(self.client_cpu)
     }
@@ -163,7 +163,7 @@ fn policy_text(protocol: Protocol, port: u16) -> String {
     [PACKETS, &listen, &many, &hot].concat()
 }
 
-/// `return` would answer before limits are looked at; a file would cost system calls. Its one process is the whole server, so that it ends with it.
+/// `return` would answer before limits are looked at; a file would cost system calls. One process is the whole server, so that the server ends with the value.
 fn nginx_text(port: u16, with_limit: bool) -> String {
     let limit =
         if with_limit { format!("limit_req zone=users burst={BURST} nodelay;") } else { String::new() };

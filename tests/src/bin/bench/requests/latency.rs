@@ -4,19 +4,22 @@ use anyhow::Result;
 
 use super::{
     client::RedisBenchmark,
-    comparison::{Comparison, Unit},
-    entrant::{Entrant, Pace, compare},
+    entrant::{Entrant, compare},
     field::{BURST, COUNT, Field, PERIOD_S, Protocol},
     paced::Paced,
-    targets::{OURS, THROTTLECRAB},
     wire::KEY,
 };
-use crate::interrupt::Interrupt;
+use crate::{
+    comparison::{Comparison, Unit},
+    interrupt::Interrupt,
+    rounds::Pace,
+    targets::{OURS, THROTTLECRAB},
+};
 
 pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Comparison> {
-    let [ours, throttlecrab] = [field.limiter(Protocol::Resp, None), field.throttlecrab(Protocol::Resp)];
-    let ours = field.admit("ratelimit's latency", ours);
-    let throttlecrab = field.admit("throttlecrab-server's latency", throttlecrab);
+    let ours = field.admit("ratelimit's latency", |field| field.limiter(Protocol::Resp, None));
+    let throttlecrab =
+        field.admit("throttlecrab-server's latency", |field| field.throttlecrab(Protocol::Resp));
     let asked = |verb: &'static str| [verb, KEY, BURST, COUNT, PERIOD_S];
     let mut contestants = Vec::new();
     let mut most = f64::INFINITY;
@@ -28,7 +31,7 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
         let mut client = RedisBenchmark::new(field.client_cpu, running.port, 1, &question);
         let able = client.run(pace.round).and_then(|_first| client.run(pace.round));
         interrupt.check()?;
-        if let Some(able) = field.admit(title, able) {
+        if let Some(able) = field.admit(title, |_| able) {
             most = most.min(able.value);
             contestants.push((name, title, running, question));
         }

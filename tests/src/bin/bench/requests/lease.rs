@@ -6,13 +6,17 @@ use anyhow::Result;
 
 use super::{
     client::RedisBenchmark,
-    comparison::{Comparison, Unit},
-    entrant::{Entrant, Pace, compare},
+    entrant::{Entrant, compare},
     field::{Field, HOT_API, Protocol},
-    targets::{OURS, OURS_LEASE},
     wire::KEY,
 };
-use crate::{interrupt::Interrupt, progress};
+use crate::{
+    comparison::{Comparison, Unit},
+    interrupt::Interrupt,
+    progress,
+    rounds::Pace,
+    targets::{OURS, OURS_LEASE},
+};
 
 /// Commands at a time: enough to see the engine and not the wire alone.
 const DEPTH: u32 = 16;
@@ -23,12 +27,10 @@ const WARM_UP: Duration = Duration::from_secs(10);
 pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Vec<Comparison>> {
     // Two that are nearly alike, on a machine that may be shared: many short rounds say more than few long ones.
     let pace = Pace { rounds: 3 * pace.rounds, round: pace.round / 2 };
-    let store = field.store();
-    let Some(mut store) = field.admit("leases", store) else { return Ok(Vec::new()) };
+    let Some(mut store) = field.admit("leases", Field::store) else { return Ok(Vec::new()) };
     let url = format!("redis://127.0.0.1:{}", store.port);
-    let [alone, shared] = [None, Some(url.as_str())].map(|store| field.limiter(Protocol::Resp, store));
-    let alone = field.admit("ratelimit alone", alone);
-    let shared = field.admit("ratelimit with leases", shared);
+    let alone = field.admit("ratelimit alone", |field| field.limiter(Protocol::Resp, None));
+    let shared = field.admit("ratelimit with leases", |field| field.limiter(Protocol::Resp, Some(&url)));
     let (cpu, question) = (field.client_cpu, ["CHECK", KEY, HOT_API]);
     let entrants = |title| -> Vec<Entrant<'_>> {
         [(OURS_LEASE, title, &shared), (OURS, "ratelimit alone", &alone)]

@@ -15,13 +15,17 @@ use ratelimit_user::{
 
 use super::{
     client::KEYS,
-    comparison::{Comparison, Unit},
-    entrant::{Entrant, Pace, Sample, compare},
+    entrant::{Entrant, compare},
     field::Field,
     policy::{self, PACKETS},
+};
+use crate::{
+    comparison::{Comparison, Sample, Unit},
+    interrupt::Interrupt,
+    place,
+    rounds::Pace,
     targets::OURS,
 };
-use crate::{interrupt::Interrupt, place};
 
 /// Of each user, and its burst: far above what one of them gets of all that two threads can ask.
 const PER_SECOND: u32 = 10_000;
@@ -85,5 +89,5 @@ fn decide<D: FnMut(usize) -> bool>(
     for rate in rates {
         value += rate?;
     }
-    Ok(Sample { value, p99_ms: None })
+    Ok(Sample { value, beside: None })
 }

@@ -6,9 +6,7 @@
 //!
 //! Servers are this run's own, on free ports of the loopback interface. It takes no root.
 
-mod body;
 mod client;
-mod comparison;
 mod entrant;
 mod field;
 mod latency;
@@ -17,32 +15,42 @@ mod library;
 pub(crate) mod memory;
 mod output;
 mod paced;
-mod part;
 mod policy;
 mod reply;
 mod server;
-mod targets;
 mod text;
 mod wire;
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::ValueEnum;
 use serde::Serialize;
 
-use self::{comparison::Comparison, entrant::Pace, field::Field, part::Part, targets::Reached};
-use crate::{interrupt::Interrupt, machine::Machine};
+use self::field::Field;
+use crate::{
+    comparison::Comparison,
+    interrupt::Interrupt,
+    machine::{self, Machine},
+    rounds::Pace,
+    run::Request,
+    selection::{name, names},
+    targets::{self, Reached},
+};
 
-/// What to measure.
-pub(crate) struct Request {
-    pub(crate) quick: bool,
-    pub(crate) only: Vec<String>,
-    pub(crate) rounds: Option<usize>,
-    pub(crate) limiter: PathBuf,
-    pub(crate) command: String,
+/// The parts of the comparison, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Resp,
+    Http,
+    Grpc,
+    Library,
+    Latency,
+    Lease,
+    Memory,
 }
 
-/// One run.
+/// The numbers of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
@@ -60,22 +68,24 @@ impl Report {
     pub(crate) fn text(&self) -> String {
         text::shown(self)
     }
-
-    pub(crate) fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self)
-    }
 }
 
 /// Measures what was asked for.
 pub(crate) fn run(request: Request) -> Result<Report> {
-    let parts = Part::chosen(&request.only)?;
+    let known = names::<Part>();
+    if let Some(unknown) = request.only.iter().find(|name| !known.contains(name)) {
+        bail!("--only {unknown}: no such thing; parts of --requests are {}", known.join(", "));
+    }
     let interrupt = Interrupt::watch()?;
     let machine = Machine::this(peers());
     let (rounds, millis) = if request.quick { (3, 500) } else { (5, 2_000) };
     let pace = Pace { rounds: request.rounds.unwrap_or(rounds), round: Duration::from_millis(millis) };
     let mut field = Field::new(request.limiter, machine.cpus)?;
     let mut comparisons = Vec::new();
-    for part in parts {
+    for part in Part::value_variants() {
+        if !request.only.is_empty() && !request.only.contains(&name(part)) {
+            continue;
+        }
         match part {
             Part::Resp => comparisons.extend(wire::resp(&mut field, pace, &interrupt)?),
             Part::Http => comparisons.push(wire::http(&mut field, pace, &interrupt)?),
@@ -86,10 +96,10 @@ pub(crate) fn run(request: Request) -> Result<Report> {
             Part::Memory => comparisons.push(memory::measure(&mut field, request.quick, &interrupt)?),
         }
     }
-    // The same server may have failed at several depths.
+    // One server may have failed at several depths.
     field.notes.dedup();
     Ok(Report {
-        targets: targets::judge(&comparisons),
+        targets: targets::of_requests(&comparisons),
         comparisons,
         machine,
         command: request.command,
@@ -111,17 +121,8 @@ fn peers() -> Vec<String> {
         ("h2load", "--version"),
     ];
     let mut found: Vec<String> =
-        programs.iter().filter_map(|(program, flag)| first_line(program, flag)).collect();
+        programs.iter().filter_map(|(program, flag)| machine::version(program, flag)).collect();
     found.extend(server::is_installed("limitador-rls").then(|| "limitador 0.14.0 (library)".into()));
     found.push("governor 0.10".into());
     found
-}
-
-/// Some write it to standard error, and wrk ends with 1.
-fn first_line(program: &str, flag: &str) -> Option<String> {
-    let done = Command::new(program).arg(flag).output().ok()?;
-    let said = [done.stdout, done.stderr].concat();
-    let line = String::from_utf8_lossy(&said).lines().next()?.trim().to_owned();
-    // `Redis server v=7.0.15 sha=...`, `wrk 4.1.0 [epoll] Copyright...`
-    Some(line.split(" sha=").next()?.split(" [").next()?.to_owned())
 }

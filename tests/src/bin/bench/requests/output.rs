@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::entrant::Sample;
+use crate::comparison::Sample;
 
 /// `redis-benchmark --csv`. It ends with an error by itself at the first error reply.
 pub(super) fn redis_benchmark(printed: &str) -> Result<Sample> {
@@ -15,7 +15,7 @@ pub(super) fn redis_benchmark(printed: &str) -> Result<Sample> {
         let cell = at.and_then(|at| row.get(at)).and_then(|cell| cell.parse::<f64>().ok());
         cell.with_context(|| format!("redis-benchmark printed no {name}: {}", printed.trim()))
     };
-    Ok(Sample { value: column("rps")?, p99_ms: Some(column("p99_latency_ms")?) })
+    Ok(Sample { value: column("rps")?, beside: Some(column("p99_latency_ms")?) })
 }
 
 /// Quoted, and no quotes within.
@@ -36,7 +36,7 @@ pub(super) fn wrk(printed: &str) -> Result<Sample> {
     };
     let value: f64 = after("Requests/sec:")?.parse().context("wrk printed no rate")?;
     ensure!(value > 0.0, "wrk had no answer at all");
-    Ok(Sample { value, p99_ms: Some(milliseconds(after("99%")?)?) })
+    Ok(Sample { value, beside: Some(milliseconds(after("99%")?)?) })
 }
 
 /// `756.00us`, `1.44ms`, `2.03s`, `1.50m`.
@@ -80,7 +80,7 @@ pub(super) fn h2load(printed: &str) -> Result<Sample> {
     let finished = line("finished in ")?;
     let rate = finished.split(", ").find_map(|part| part.strip_suffix(" req/s"));
     let value = rate.and_then(|rate| rate.parse().ok()).context("h2load printed no rate")?;
-    Ok(Sample { value, p99_ms: None })
+    Ok(Sample { value, beside: None })
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     const REDIS_BENCHMARK: &str = include_str!("captured/redis-benchmark.csv");
-    const WRK_SAMPLE: Sample = Sample { value: 79_428.23, p99_ms: Some(5.89) };
+    const WRK_SAMPLE: Sample = Sample { value: 79_428.23, beside: Some(5.89) };
     const WRK: &str = include_str!("captured/wrk.txt");
     const WRK_REFUSED: &str = include_str!("captured/wrk-refused.txt");
     const H2LOAD: &str = include_str!("captured/h2load.txt");
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn redis_benchmark_is_read_by_the_names_of_its_columns() {
         let sample = redis_benchmark(REDIS_BENCHMARK).unwrap();
-        assert_eq!(sample, Sample { value: 103_626.94, p99_ms: Some(0.735) });
+        assert_eq!(sample, Sample { value: 103_626.94, beside: Some(0.735) });
         let warned = format!("WARNING: Could not fetch server CONFIG\n{REDIS_BENCHMARK}");
         assert_eq!(redis_benchmark(&warned).unwrap(), sample);
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn h2load_is_read_from_its_summary() {
-        assert_eq!(h2load(H2LOAD).unwrap(), Sample { value: 31_966.0, p99_ms: None });
+        assert_eq!(h2load(H2LOAD).unwrap(), Sample { value: 31_966.0, beside: None });
     }
 
     #[test]

@@ -9,18 +9,19 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use ratelimit_tests::resp::packed;
 use rustix::{
     buffer::spare_capacity,
     event::{Timespec, epoll},
 };
 
-use super::{client::KEYS, entrant::Sample, reply, server::local};
-use crate::place;
+use super::{client::KEYS, reply, server::local};
+use crate::{comparison::Sample, place};
 
 const CONNECTIONS: usize = 50;
 /// How long the last answers may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is replaced by the number of a key, and how many digits that has: as redis-benchmark does it.
+/// The word that the number of a key replaces, with as many digits as the word has letters, as redis-benchmark does.
 const NUMBER: &str = "__rand_int__";
 
 /// What is asked of whom, and how often.
@@ -40,7 +41,7 @@ impl Paced {
             Client::new(self.port, &self.question)?.ask(self.per_second, round)
         })?;
         ensure!(!took.is_empty(), "no question was due within {} ms", round.as_millis());
-        Ok(Sample { value: percentile(&mut took, 0.99).as_secs_f64() * 1e6, p99_ms: None })
+        Ok(Sample { value: percentile(&mut took, 0.99).as_secs_f64() * 1e6, beside: None })
     }
 }
 
@@ -53,7 +54,7 @@ fn percentile(took: &mut [Duration], part: f64) -> Duration {
 
 struct Client {
     connections: Vec<Connection>,
-    /// Those that wait for nothing.
+    /// Connections that wait for no answer.
     free: Vec<usize>,
     ready: OwnedFd,
     question: Template,
@@ -148,9 +149,9 @@ struct Template {
 
 impl Template {
     fn new(words: &[String]) -> Self {
-        let parts: Vec<String> = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-        let text = format!("*{}\r\n{}", words.len(), parts.concat());
-        Self { number: text.find(NUMBER), bytes: text.into_bytes() }
+        let bytes = packed(&words.join(" "));
+        let number = bytes.windows(NUMBER.len()).position(|part| part == NUMBER.as_bytes());
+        Self { bytes, number }
     }
 
     fn about(&mut self, key: usize) -> &[u8] {
@@ -167,14 +168,6 @@ mod tests {
     use std::{net::TcpListener, thread};
 
     use super::*;
-
-    #[test]
-    fn a_question_has_the_number_of_a_key_in_it() {
-        let mut question = Template::new(&["CHECK".into(), "key:__rand_int__".into()]);
-        assert_eq!(question.about(42), b"*2\r\n$5\r\nCHECK\r\n$16\r\nkey:000000000042\r\n");
-        assert_eq!(question.about(99_999), b"*2\r\n$5\r\nCHECK\r\n$16\r\nkey:000000099999\r\n");
-        assert_eq!(Template::new(&["PING".into()]).about(1), b"*1\r\n$4\r\nPING\r\n");
-    }
 
     #[test]
     fn one_in_a_hundred_is_above_the_99th_percentile() {

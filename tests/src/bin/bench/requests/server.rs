@@ -108,10 +108,4 @@ mod tests {
         let error = format!("{:#}", Server::start(place, "sh", &script, &[free_port()]).unwrap_err());
         assert_eq!(error, "cannot start sh: it ended with exit status: 2: no such policy");
     }
-
-    #[test]
-    fn a_long_log_is_cut_to_its_end() {
-        assert_eq!(last_words("a\nb\n\n c\nd\n"), "b; c; d");
-        assert_eq!(last_words(""), "");
-    }
 }

@@ -1,18 +1,25 @@
 //! Comparisons over a wire: RESP, HTTP, gRPC. All servers of a comparison are up at once, each is asked in turn, and who waits uses no CPU.
 
 use anyhow::Result;
+use prost::Message;
 use ratelimit_tests::redis::redis_command;
+use ratelimit_user::serve::grpc::{
+    framing::framed,
+    messages::{Descriptor, DescriptorEntry, RateLimitRequest},
+};
 use redis::Value;
 
 use super::{
-    body,
     client::{H2load, RedisBenchmark, Wrk},
-    comparison::{Comparison, Unit},
-    entrant::{Entrant, Pace, compare},
+    entrant::{Entrant, compare},
     field::{BURST, CALM_API, COUNT, Field, HOT_API, HOT_PER_SECOND, PERIOD_S, Protocol, Running},
-    targets::{NGINX_LIMIT, OURS, OURS_CHECK},
 };
-use crate::interrupt::Interrupt;
+use crate::{
+    comparison::{Comparison, Unit},
+    interrupt::Interrupt,
+    rounds::Pace,
+    targets::{NGINX_LIMIT, OURS, OURS_CHECK, THROTTLECRAB},
+};
 
 /// A token bucket the way it is done in Redis: one key, the time at which the bucket is full again.
 const GCRA: &str = include_str!("gcra.lua");
@@ -21,12 +28,10 @@ pub(super) const KEY: &str = "key:__rand_int__";
 
 /// RESP, without and with commands that are sent before the last answer is there.
 pub(super) fn resp(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Vec<Comparison>> {
-    let redis = field.redis();
-    let redis = field.admit("redis-server", redis);
-    let throttlecrab = field.throttlecrab(Protocol::Resp);
-    let throttlecrab = field.admit("throttlecrab-server over RESP", throttlecrab);
-    let ours = field.limiter(Protocol::Resp, None);
-    let ours = field.admit("ratelimit over RESP", ours);
+    let redis = field.admit("redis-server", Field::redis);
+    let throttlecrab =
+        field.admit("throttlecrab-server over RESP", |field| field.throttlecrab(Protocol::Resp));
+    let ours = field.admit("ratelimit over RESP", |field| field.limiter(Protocol::Resp, None));
     let script = redis.as_ref().map(|redis| loaded(redis.port, GCRA));
     let mut done = Vec::new();
     for (name, title, depth) in [
@@ -48,7 +53,7 @@ pub(super) fn resp(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
             enter("redis-gcra", "redis-server, GCRA in Lua", &redis, &question);
         }
         let question = ["THROTTLE", KEY, BURST, COUNT, PERIOD_S];
-        enter("throttlecrab", "throttlecrab-server", &throttlecrab, &question);
+        enter(THROTTLECRAB, "throttlecrab-server", &throttlecrab, &question);
         let comparison = Comparison::new(name, title, Unit::DecisionsPerSecond);
         done.push(compare(comparison, entrants, pace, interrupt, &mut field.notes)?);
     }
@@ -65,12 +70,11 @@ fn loaded(port: u16, script: &str) -> String {
 
 /// HTTP. throttlecrab is asked in the body of a POST, it knows no other way.
 pub(super) fn http(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Comparison> {
-    let ours = field.limiter(Protocol::Http, None);
-    let ours = field.admit("ratelimit over HTTP", ours);
-    let throttlecrab = field.throttlecrab(Protocol::Http);
-    let throttlecrab = field.admit("throttlecrab-server over HTTP", throttlecrab);
-    let [limited, bare] = [field.nginx(true), field.nginx(false)];
-    let (limited, bare) = (field.admit("nginx limit_req", limited), field.admit("nginx", bare));
+    let ours = field.admit("ratelimit over HTTP", |field| field.limiter(Protocol::Http, None));
+    let throttlecrab =
+        field.admit("throttlecrab-server over HTTP", |field| field.throttlecrab(Protocol::Http));
+    let limited = field.admit("nginx limit_req", |field| field.nginx(true));
+    let bare = field.admit("nginx", |field| field.nginx(false));
     let get = format!(r#""GET", "/v1/check?user=u" .. n .. "&api={CALM_API}""#);
     let post = format!(
         r#""POST", "/throttle", {{["Content-Type"] = "application/json"}}, '{{"key":"u' .. n .. '","max_burst":{BURST},"count_per_period":{COUNT},"period":{PERIOD_S}}}'"#
@@ -78,7 +82,7 @@ pub(super) fn http(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     let mut entrants = Vec::new();
     for (name, title, running, request) in [
         (OURS, "ratelimit", &ours, &get),
-        ("throttlecrab", "throttlecrab-server", &throttlecrab, &post),
+        (THROTTLECRAB, "throttlecrab-server", &throttlecrab, &post),
         (NGINX_LIMIT, "nginx, limit_req", &limited, &get),
         ("nginx", "nginx, no limit", &bare, &get),
     ] {
@@ -90,28 +94,48 @@ pub(super) fn http(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     compare(comparison, entrants, pace, interrupt, &mut field.notes)
 }
 
+/// What `Throttle` of throttlecrab is asked.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ThrottleRequest {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(uint64, tag = "2")]
+    max_burst: u64,
+    #[prost(uint64, tag = "3")]
+    count_per_period: u64,
+    /// The period in seconds.
+    #[prost(uint64, tag = "4")]
+    period: u64,
+    #[prost(uint64, tag = "5")]
+    quantity: u64,
+}
+
 /// gRPC: Envoy's rate limit service, and throttlecrab's own.
 pub(super) fn grpc(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Result<Comparison> {
     const RLS: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    let ours = field.limiter(Protocol::Grpc, None);
-    let ours = field.admit("ratelimit over gRPC", ours);
-    let limitador = field.limitador();
-    let limitador = field.admit("Limitador over gRPC", limitador);
-    let throttlecrab = field.throttlecrab(Protocol::Grpc);
-    let throttlecrab = field.admit("throttlecrab-server over gRPC", throttlecrab);
-    let question = body::envoy("bench", &[("user", "u1"), ("api", HOT_API)]);
-    let to_throttlecrab = body::throttlecrab("u1", HOT_PER_SECOND, HOT_PER_SECOND, 1);
+    const THROTTLE: &str = "throttlecrab.RateLimiter/Throttle";
+    let ours = field.admit("ratelimit over gRPC", |field| field.limiter(Protocol::Grpc, None));
+    let limitador = field.admit("Limitador over gRPC", Field::limitador);
+    let throttlecrab =
+        field.admit("throttlecrab-server over gRPC", |field| field.throttlecrab(Protocol::Grpc));
+    let entry =
+        |key: &'static str, value: &'static str| DescriptorEntry { key: key.into(), value: value.into() };
+    let descriptor =
+        Descriptor { entries: vec![entry("user", "u1"), entry("api", HOT_API)], hits_addend: None };
+    let question =
+        framed(&RateLimitRequest { domain: "bench".into(), descriptors: vec![descriptor], hits_addend: 0 });
+    let to_throttlecrab = framed(&ThrottleRequest {
+        key: "u1".into(),
+        max_burst: HOT_PER_SECOND,
+        count_per_period: HOT_PER_SECOND,
+        period: 1,
+        quantity: 1,
+    });
     let mut entrants = Vec::new();
     for (name, title, running, method, body) in [
         (OURS, "ratelimit, Envoy's RLS", &ours, RLS, &question),
         ("limitador", "Limitador, Envoy's RLS", &limitador, RLS, &question),
-        (
-            "throttlecrab",
-            "throttlecrab-server",
-            &throttlecrab,
-            "throttlecrab.RateLimiter/Throttle",
-            &to_throttlecrab,
-        ),
+        (THROTTLECRAB, "throttlecrab-server", &throttlecrab, THROTTLE, &to_throttlecrab),
     ] {
         let Some(running) = running else { continue };
         let mut client = H2load::new(field.client_cpu, running.port, field.dir(), method, body)?;

@@ -151,7 +151,7 @@ impl Memory {
                 .get_mut(&place)
                 .and_then(Option::as_mut)
                 .and_then(|value| value.get_mut(at..at + len)),
-            // That an entry was used, which is said of it already.
+            // The program notes that an entry was used, and every entry here counts as used.
             Found::Fixed(_) => return Ok(()),
         };
         let bytes = bytes.with_context(|| format!("nothing to store to at {address:#x}"))?;

@@ -305,14 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_the_packet_are_loaded_by_the_address_in_its_context_and_turned_round() {
-        // r1 = packet; r0 = u16 at 2, in network order
-        let passage =
-            walked(&[(0x79, 1, 1, 0, 0), (0x69, 0, 1, 2, 0), (0xdc, 0, 0, 0, 16), (0x95, 0, 0, 0, 0)]);
-        assert_eq!(passage.verdict, 0x0102);
-    }
-
-    #[test]
     fn a_function_has_a_stack_of_its_own_and_gives_registers_back() {
         // r6 = 7; [r10 - 8] = 1; call f; r0 += r6; r0 += [r10 - 8]; f: r6 = 100; [r10 - 8] = 50; r0 = 3
         let passage = walked(&[
