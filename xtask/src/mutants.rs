@@ -7,6 +7,7 @@
 //! for each number (`witnesses`): compiling for each fault would take a minute, the tests take a second. Only what cannot be switched, such as a
 //! constant, is compiled alone. A run that is stopped goes on where it was. `.cargo/mutants.toml` has what is left out, with the reason.
 
+mod computed;
 mod fault;
 mod operators;
 mod sample;

@@ -11,6 +11,7 @@ use syn::UnOp;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
+use super::computed::past_what_the_compiler_computes;
 use super::fault::{Fault, Kind, Place};
 
 /// What may stand for an operator. `^` for `|` is left out, as in `.cargo/mutants.toml`: words are put together from parts that do not overlap.
@@ -190,14 +191,7 @@ impl<'ast> Visit<'ast> for Operators<'_> {
         visit::visit_expr_unary(self, unary);
     }
 
-    // What the compiler computes cannot be switched on.
-    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
-    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
-    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
-    fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
-    fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
-    fn visit_type_array(&mut self, _: &'ast syn::TypeArray) {}
-    fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
+    past_what_the_compiler_computes!();
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
+use super::computed::past_what_the_compiler_computes;
 use super::fault::{Fault, Kind};
 
 /// What the numbers are asked of. It is appended to a crate's `lib.rs`.
@@ -304,14 +305,9 @@ impl<'ast> Visit<'ast> for Places {
         visit::visit_expr_struct(self, structure);
     }
 
-    // What the compiler computes: no number can be asked for.
-    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
-    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
-    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
-    fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
-    fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
-    fn visit_type_array(&mut self, _: &'ast syn::TypeArray) {}
-    fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
+    past_what_the_compiler_computes!();
+
+    // Patterns and the lengths of arrays are computed by the compiler too.
     fn visit_pat(&mut self, _: &'ast syn::Pat) {}
     fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
         self.visit_expr(&repeat.expr);

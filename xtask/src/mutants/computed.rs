@@ -1,0 +1,16 @@
+//! What the compiler computes. A fault in it cannot be switched on, because the number of the fault is asked for when a program runs.
+
+/// The methods of a `syn::visit::Visit<'ast>` that go past everything that the compiler computes.
+macro_rules! past_what_the_compiler_computes {
+    () => {
+        fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+        fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+        fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+        fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
+        fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
+        fn visit_type_array(&mut self, _: &'ast syn::TypeArray) {}
+        fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
+    };
+}
+
+pub(super) use past_what_the_compiler_computes;
