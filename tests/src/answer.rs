@@ -12,7 +12,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// Everything it said.
+/// Everything that a verb printed, on both outputs.
 pub fn said(output: &Output) -> String {
     format!("{}{}", stdout(output), stderr(output))
 }

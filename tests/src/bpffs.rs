@@ -18,7 +18,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes and mounts it.
+    /// Makes the directory and mounts the file system.
     pub fn new() -> Self {
         let unique =
             format!("ratelimit-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -28,7 +28,7 @@ impl Scratch {
         Self { dir }
     }
 
-    /// The ordinary directory.
+    /// The directory around the BPF file system, for ordinary files.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

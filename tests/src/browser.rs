@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// How long anything may take that a test waits for: a browser has a lot to start beside two busy loops.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What Debian calls it.
+/// The name of the browser's program in Debian.
 pub const PROGRAM: &str = "chromium-headless-shell";
 
 /// One page in a browser of its own. Both end with the value.

@@ -38,7 +38,7 @@ impl MemoryCap {
         Ok(cap)
     }
 
-    /// The same command as one of the group.
+    /// The command, started as a member of the group.
     pub fn hold(&self, command: &Command) -> Command {
         let mut held = Command::new("sh");
         held.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.group.join("cgroup.procs"));

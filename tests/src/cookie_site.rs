@@ -13,9 +13,9 @@ use crate::{
     netns::run,
 };
 
-/// Where SYNs are answered with cookies.
+/// The port where SYNs are answered with cookies.
 pub const BY_COOKIE: u16 = 4711;
-/// Where the kernel answers them.
+/// The port where the kernel answers SYNs.
 pub const BY_KERNEL: u16 = 4712;
 
 /// Every SYN but the first is above this, and each keeps cookies on for the next ten seconds: nobody has to flood anything.
@@ -32,9 +32,9 @@ syn_cookies = "1 syns/day burst 1"
 /// An edge host under a daemon, whose kernel takes cookies that were sent for it, and options with them.
 #[derive(Debug)]
 pub struct CookieSite {
-    /// The host.
+    /// The host of the site.
     pub edge: Edge,
-    /// Its daemon.
+    /// The daemon of the host.
     pub daemon: Daemon,
     _replies: Ebpf,
 }
@@ -42,20 +42,20 @@ pub struct CookieSite {
 /// What a listener asks of its connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asks {
-    /// `SO_RCVBUF`.
+    /// Bytes of the receive buffer, `SO_RCVBUF`.
     pub buffer: Option<usize>,
-    /// `TCP_MAXSEG`.
+    /// The largest segment, `TCP_MAXSEG`.
     pub segment: Option<u32>,
-    /// `SO_REUSEPORT`.
+    /// Whether other listeners may share the port, `SO_REUSEPORT`.
     pub shared: bool,
 }
 
 /// Both ends of a connection, as `ss` has them.
 #[derive(Debug)]
 pub struct Ends {
-    /// At the service.
+    /// The end at the service.
     pub server: String,
-    /// At the client.
+    /// The end at the client.
     pub client: String,
 }
 
@@ -74,7 +74,7 @@ impl CookieSite {
         Self { edge, daemon, _replies: replies }
     }
 
-    /// Listens, asking for something.
+    /// Listens at a port with these options.
     pub fn listen(&self, server: &str, port: u16, asks: Asks) -> TcpListener {
         let address = at(server, port);
         self.edge.wire.as_edge(|| {
@@ -112,7 +112,7 @@ impl CookieSite {
         self.edge.json(&["stats"])["replies_by_reason"]["cookie_sent"].as_u64().expect("a count")
     }
 
-    /// What both ends of a client's connection say of it.
+    /// What `ss` says of both ends of a client's connection.
     pub fn ends(&self, client: &TcpStream) -> Ends {
         let port = format!(":{}", client.local_addr().expect("an address").port());
         let words = |mut ss: std::process::Command, end| {
@@ -127,7 +127,7 @@ impl CookieSite {
 }
 
 impl Ends {
-    /// A word of one end that begins so, without that.
+    /// What stands behind `begins` in the word of an end that begins so.
     pub fn word<'a>(end: &'a str, begins: &str) -> Option<&'a str> {
         end.split_whitespace().find_map(|word| word.strip_prefix(begins))
     }

@@ -47,7 +47,7 @@ impl Edge {
         self.scratch.dir()
     }
 
-    /// The pin directory.
+    /// The directory of the daemon's pins.
     pub fn pin(&self) -> PathBuf {
         self.scratch.pin()
     }
@@ -67,12 +67,12 @@ impl Edge {
         Ok(())
     }
 
-    /// The state directory.
+    /// The directory of the daemon's state.
     pub fn state(&self) -> PathBuf {
         self.scratch.dir().join("state")
     }
 
-    /// The policy file.
+    /// The path of the policy file.
     pub fn policy(&self) -> PathBuf {
         self.scratch.dir().join("policy.toml")
     }
@@ -96,7 +96,7 @@ impl Edge {
         self.start_again()
     }
 
-    /// The same with the policy file as it is.
+    /// Starts a daemon with the policy file that is there, and waits until it enforces.
     pub fn start_again(&self) -> Daemon {
         let mut command = self.run_command();
         command.args(["--iface", EDGE]);
@@ -168,12 +168,12 @@ impl Daemon {
         daemon
     }
 
-    /// Its process id.
+    /// The daemon's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has logged so far.
+    /// What the daemon has logged so far.
     pub fn log(&self) -> String {
         let length = self.log.metadata().expect("the length of the log").len();
         let mut bytes = vec![0; usize::try_from(length).expect("a log that fits into memory")];
@@ -195,13 +195,13 @@ impl Daemon {
         crate::netns::run(Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()));
     }
 
-    /// Kills it without a chance to tidy up.
+    /// Kills the daemon without a chance to tidy up.
     pub fn kill_9(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// Asks it to stop, and returns how it did and everything it logged.
+    /// Asks the daemon to stop, and returns its exit status and everything that it logged.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
         let status = self.child.wait().expect("wait");

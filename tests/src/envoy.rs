@@ -14,7 +14,7 @@ use crate::{
     service::{Client, Reply, Service},
 };
 
-/// Until it answers.
+/// How long Envoy may take until it answers.
 const START: Duration = Duration::from_secs(60);
 /// The ports of the configurations: the listener, the server behind it, the administrator's, and ours.
 const PORTS: [u16; 4] = [10_000, 10_001, 9_901, 8_081];
@@ -28,12 +28,12 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts it with a file of `docs/integrations`, in front of a service.
+    /// Starts Envoy with a file of `docs/integrations`, in front of a service.
     pub fn start(file: &str, service: &Service) -> Self {
         Self::start_edited(file, service, |text| text)
     }
 
-    /// The same with a file that was changed.
+    /// Starts Envoy with a file of `docs/integrations` that `edit` has changed.
     pub fn start_edited(file: &str, service: &Service, edit: impl FnOnce(String) -> String) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/integrations").join(file);
         let mut text =
@@ -80,7 +80,7 @@ impl Envoy {
         client.receive().status == 200
     }
 
-    /// One of its counters.
+    /// The value of one of Envoy's counters.
     pub fn counter(&self, name: &str) -> u64 {
         let mut client = Client::new(TcpStream::connect(self.admin).expect("connect"));
         client.send(

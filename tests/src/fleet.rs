@@ -21,27 +21,27 @@ pub const SOURCE: &str = "10.99.0.66";
 /// A limit of a user, as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// Units per second.
+    /// Units per second that the limit admits.
     pub rate: f64,
-    /// Units at once.
+    /// Units that the limit admits at once.
     pub burst: f64,
 }
 
 /// Hosts of one cluster.
 #[derive(Debug)]
 pub struct Fleet {
-    /// The hosts.
+    /// All hosts, by number.
     pub hosts: Vec<Member>,
 }
 
-/// One host of it.
+/// One host of a fleet.
 #[derive(Debug)]
 pub struct Member {
-    /// The host.
+    /// The host's wire and directories.
     pub edge: Edge,
-    /// Its daemon.
+    /// The host's daemon, while one runs.
     pub daemon: Option<Daemon>,
-    /// Its receiver.
+    /// The receiver behind the limiter.
     pub sink: Sink,
 }
 
@@ -50,17 +50,17 @@ pub struct Member {
 pub struct Sample {
     not_before: Instant,
     not_after: Instant,
-    /// By host.
+    /// Datagrams that each host's receiver had got.
     pub got: Vec<u64>,
 }
 
 impl Sample {
-    /// On all hosts.
+    /// Datagrams that the receivers of all hosts had got.
     pub fn total(&self) -> u64 {
         self.got.iter().sum()
     }
 
-    /// From another sample to this one, at least.
+    /// The shortest time that can lie between another sample and this one.
     pub fn since(&self, earlier: &Self) -> Duration {
         self.not_before.saturating_duration_since(earlier.not_after)
     }
@@ -72,7 +72,7 @@ impl Fleet {
         Self::reaching(&[], hosts, network, redis, cluster)
     }
 
-    /// The same with hosts that also reach these ports, which the URL does not name.
+    /// Hosts as [`Fleet::start`] makes them, that also reach these ports, which the URL does not name.
     pub fn reaching(ports: &[u16], hosts: usize, network: &str, redis: &str, cluster: &str) -> Self {
         let member = |number: usize| {
             let edge = edge_with_sources(&[SOURCE]);
@@ -90,7 +90,7 @@ impl Fleet {
         fleet
     }
 
-    /// Floods some hosts.
+    /// Starts a flood against each of these hosts.
     pub fn flood(&self, hosts: &[usize], pps: u64, seconds: f64) -> Vec<Child> {
         hosts.iter().map(|at| flood(&self.hosts[*at].edge, SOURCE, EDGE_V4, pps, seconds)).collect()
     }
@@ -129,7 +129,7 @@ impl Member {
         self.edge.json(&["status"])["cluster"].clone()
     }
 
-    /// Starts its daemon again.
+    /// Starts the host's daemon again.
     pub fn restart(&mut self) {
         let mut command = self.edge.run_command();
         command.args(["--iface", EDGE]);

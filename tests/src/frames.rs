@@ -15,7 +15,7 @@ use network_types::{
 };
 use ratelimit_rig::checksum;
 
-/// EtherTypes.
+/// EtherType of IPv4.
 pub const IPV4: u16 = u16::from_be(EtherType::Ipv4 as u16);
 /// EtherType of IPv6.
 pub const IPV6: u16 = u16::from_be(EtherType::Ipv6 as u16);
@@ -26,18 +26,18 @@ pub const VLAN: u16 = u16::from_be(EtherType::Ieee8021q as u16);
 /// EtherType of an 802.1ad tag.
 pub const QINQ: u16 = u16::from_be(EtherType::Ieee8021ad as u16);
 
-/// TCP flags.
+/// The flag of a TCP segment that opens a connection.
 pub const SYN: u8 = 0x02;
-/// TCP flag.
+/// The flag of a TCP segment that acknowledges.
 pub const ACK: u8 = 0x10;
 
-/// Protocol numbers.
+/// Protocol number of TCP.
 pub const TCP: u8 = IpProto::Tcp as u8;
-/// Protocol number.
+/// Protocol number of UDP.
 pub const UDP: u8 = IpProto::Udp as u8;
-/// Protocol number.
+/// Protocol number of ICMP.
 pub const ICMP: u8 = IpProto::Icmp as u8;
-/// Protocol number.
+/// Protocol number of ICMPv6.
 pub const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
 /// Writes a field of a header.
@@ -45,7 +45,7 @@ fn put(header: &mut [u8], at: usize, field: &[u8]) {
     header[at..at + field.len()].copy_from_slice(field);
 }
 
-/// An Ethernet frame.
+/// An Ethernet frame with this payload.
 pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
     frame.extend(ether_type.to_be_bytes());
@@ -102,12 +102,12 @@ pub fn fragment(next: u8, offset_units: u16, more: bool) -> Vec<u8> {
     [&[next, 0], &field.to_be_bytes()[..], &[0, 0, 0, 7]].concat()
 }
 
-/// An IPv4 packet.
+/// An IPv4 packet, whose fields a test may make wrong.
 #[derive(Clone, Debug)]
 pub struct Ipv4 {
-    /// Source.
+    /// The source address.
     pub source: Ipv4Addr,
-    /// Destination.
+    /// The destination address.
     pub destination: Ipv4Addr,
     /// Bytes of options; a multiple of four, at most 40.
     pub options: usize,
@@ -132,7 +132,7 @@ impl Ipv4 {
         }
     }
 
-    /// The packet's bytes.
+    /// The bytes of the packet with a payload of this protocol.
     pub fn carrying(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let header_len = Ipv4Hdr::LEN + self.options;
         let total_len = self.total_len.unwrap_or((header_len + payload.len()) as u16);
@@ -160,14 +160,14 @@ impl Ipv4 {
     }
 }
 
-/// An IPv6 packet.
+/// An IPv6 packet, whose fields a test may make wrong.
 #[derive(Clone, Debug)]
 pub struct Ipv6 {
-    /// Source.
+    /// The source address.
     pub source: Ipv6Addr,
-    /// Destination.
+    /// The destination address.
     pub destination: Ipv6Addr,
-    /// Hop limit.
+    /// The hop limit in the header.
     pub hop_limit: u8,
     /// Overrides the first byte.
     pub version: Option<u8>,
@@ -181,7 +181,7 @@ impl Ipv6 {
         Self { source, destination: Ipv6Addr::LOCALHOST, hop_limit: 64, version: None, payload_len: None }
     }
 
-    /// The packet's bytes.
+    /// The bytes of the packet with a payload behind this next header.
     pub fn carrying(&self, next: u8, payload: &[u8]) -> Vec<u8> {
         let payload_len = self.payload_len.unwrap_or(payload.len() as u16);
         let mut packet = vec![0; Ipv6Hdr::LEN];

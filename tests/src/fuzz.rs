@@ -50,17 +50,17 @@ pub enum Target {
     Http,
     /// A message of Envoy's.
     Grpc,
-    /// What Redis answers.
+    /// Answers of a Redis that may say anything.
     Store,
     /// A file of the state directory.
     State,
 }
 
-/// Separates two texts.
+/// The line that separates two texts of one input.
 pub const NEXT: &str = "\n#-- next --\n";
 
 impl Target {
-    /// All of them.
+    /// Every target of the fuzzer.
     pub const ALL: [Self; 10] = [
         Self::Policy,
         Self::Protocol,

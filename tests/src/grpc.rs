@@ -12,7 +12,7 @@ use tokio::{net::TcpStream, runtime::Runtime};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One connection.
+/// One connection of a gRPC client.
 #[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
@@ -38,7 +38,7 @@ pub struct Stream {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(address: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let calls = runtime.block_on(async {
@@ -56,7 +56,7 @@ impl Client {
         self.call_raw(path, framed(question)).map(|answer| A::decode(answer).expect("an answer of its kind"))
     }
 
-    /// The same with bytes as they are.
+    /// Calls a method with a body of any bytes, framed or not.
     pub fn call_raw(&mut self, path: &str, body: Bytes) -> Result<Bytes, Ending> {
         let request = self.request(path);
         self.runtime.block_on(async {
@@ -90,12 +90,12 @@ impl Client {
         })
     }
 
-    /// Opens a stream with the only message that is sent on it.
+    /// Opens a stream on which this message is the only one that is sent.
     pub fn watch(&mut self, path: &str, message: &impl Message) -> Stream {
         self.open_with(path, Some(framed(message)))
     }
 
-    /// Opens a stream.
+    /// Opens a stream without sending anything.
     pub fn open(&mut self, path: &str) -> Stream {
         self.open_with(path, None)
     }

@@ -33,7 +33,7 @@ pub struct Loaded {
     /// The program itself.
     pub program: Program,
     framing: Framing,
-    /// Its maps.
+    /// The maps of the program.
     pub maps: KernelMaps,
     /// What the lists hold.
     pub lists: Lists,
@@ -43,7 +43,7 @@ pub struct Loaded {
 /// What the program did with a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its verdict.
+    /// What happened to the frame.
     pub verdict: Verdict,
     /// Every counter that moved, by how much.
     pub moved: Vec<(Reason, Counter)>,
@@ -55,12 +55,12 @@ impl Loaded {
         Self::with_sources(policy, 65_536)
     }
 
-    /// The same, with a table of this size.
+    /// Loads the program with a policy and a table of this many sources.
     pub fn with_sources(policy: &Desired, sources: u32) -> Self {
         Self::knowing(policy, sources, listener::offsets())
     }
 
-    /// The same, with what the program is to know of the kernel's listeners.
+    /// Loads the program with what it is to know of the kernel's listeners.
     pub fn knowing(policy: &Desired, sources: u32, offsets: Result<Offsets, Unreadable>) -> Self {
         Self::of_image(None, policy, sources, offsets, Image::PLAIN)
     }
@@ -95,14 +95,14 @@ impl Loaded {
         self.program.verdicts(told).expect("a traced program")
     }
 
-    /// The same with the program for interfaces whose frames begin so.
+    /// Runs frames through the program for interfaces of this framing from now on.
     pub fn for_framing(mut self, framing: Framing) -> Self {
         self.program.for_framing(framing).expect("load the program for that");
         self.framing = framing;
         self
     }
 
-    /// Replaces the lists.
+    /// Replaces the block and allow lists.
     pub fn set_lists(&mut self, wanted: Lists) {
         let wanted = lists::with_users(wanted, self.users.iter().copied());
         let changes = lists::changes(&self.lists, &wanted);
@@ -114,7 +114,7 @@ impl Loaded {
         self.program.listener_problem()
     }
 
-    /// The program.
+    /// The XDP program that frames are run through.
     pub fn xdp(&mut self) -> &mut Xdp {
         self.program.for_framing(self.framing).expect("an XDP program")
     }
@@ -151,7 +151,7 @@ impl Loaded {
         (verdict(result.return_value), out)
     }
 
-    /// All counters.
+    /// The counters of all reasons.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
         self.maps.counters().expect("read the counters")
     }

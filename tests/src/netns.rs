@@ -19,7 +19,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The guarded interface, in the edge namespace.
 pub const EDGE: &str = "edge0";
-/// Its other end, in the net namespace.
+/// The other end of the wire, in the net namespace.
 pub const NET: &str = "net0";
 /// The edge host's IPv4 address.
 pub const EDGE_V4: &str = "10.99.0.1";

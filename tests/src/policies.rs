@@ -61,7 +61,7 @@ pub fn policy(text: &str) -> Desired {
     compile::desired(&parsed(text), &FACTS, 1, None)
 }
 
-/// A policy file.
+/// The policy of a file's text.
 pub fn parsed(text: &str) -> Policy {
     config::parse(text, "test.toml").unwrap_or_else(|error| panic!("{error}")).policy
 }

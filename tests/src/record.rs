@@ -63,7 +63,7 @@ struct Row {
     until_us: u64,
     /// What it wants, as long as that counts.
     wanted: u64,
-    /// What it was given for that.
+    /// What the store gave for that demand.
     granted: u64,
     /// When the row has to be looked at.
     due_us: u64,
@@ -295,7 +295,7 @@ struct InForce {
 /// When, and whether the store may have forgotten something.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
-    /// The store's clock.
+    /// The store's clock, in microseconds.
     now_us: u64,
     /// Since when it has known everything.
     since_us: u64,

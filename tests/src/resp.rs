@@ -11,14 +11,14 @@ use std::{
 /// How long an answer may take that is not to be held.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One connection.
+/// One connection of a caller.
 #[derive(Debug)]
 pub struct Caller<S: Read + Write> {
     stream: BufReader<S>,
 }
 
 impl Caller<TcpStream> {
-    /// Over TCP.
+    /// Connects over TCP.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -29,7 +29,7 @@ impl Caller<TcpStream> {
 }
 
 impl Caller<UnixStream> {
-    /// Through the file system.
+    /// Connects to a Unix socket.
     pub fn open(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -49,7 +49,7 @@ impl<S: Read + Write> Caller<S> {
         self.try_send(bytes).expect("send");
     }
 
-    /// The same, where the other end may have had enough.
+    /// Sends bytes as they are; an error if the other end has closed.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
@@ -80,14 +80,14 @@ impl<S: Read + Write> Caller<S> {
         }
     }
 
-    /// What else comes until the other end closes.
+    /// Everything that still comes until the other end closes.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let _ended = self.stream.read_to_end(&mut rest);
         String::from_utf8_lossy(&rest).into_owned()
     }
 
-    /// The stream itself.
+    /// The stream under the caller.
     pub fn stream(&self) -> &S {
         self.stream.get_ref()
     }
@@ -99,7 +99,7 @@ pub fn packed(question: &str) -> Vec<u8> {
     packed_bytes(&words)
 }
 
-/// The same of any bytes.
+/// Words of any bytes as an array.
 pub fn packed_bytes(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

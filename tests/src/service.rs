@@ -40,18 +40,18 @@ impl Service {
         Self::start_listening(policy, "")
     }
 
-    /// The same with further lines in `[listen]`, after `http`, `grpc` and `resp`.
+    /// Starts a service with further lines in `[listen]`, after `http`, `grpc` and `resp`.
     pub fn start_listening(policy: &str, listen: &str) -> Self {
         Self::start_by(Command::new(binary("ratelimit")), Directory::new(), policy, listen, &[])
     }
 
-    /// The same with a limit of open files that the service cannot raise.
+    /// Starts a service with a limit of open files that it cannot raise.
     pub fn start_limited(policy: &str, listen: &str, open_files: u32) -> Self {
         let command = with_open_files(&binary("ratelimit"), open_files);
         Self::start_by(command, Directory::new(), policy, listen, &[])
     }
 
-    /// The same on a host of which the kernel says that tasks waited for a CPU for this part of the time.
+    /// Starts a service on a host of which the kernel says that tasks waited for a CPU for this part of the time.
     pub fn start_under_pressure(policy: &str, percent: u32) -> Self {
         let directory = Directory::new();
         let proc = directory.0.join("proc");
@@ -83,7 +83,7 @@ impl Service {
         Self { http, grpc, resp, daemon, directory }
     }
 
-    /// Its process id.
+    /// The service's process id.
     pub fn pid(&self) -> u32 {
         self.daemon.pid()
     }
@@ -123,7 +123,7 @@ impl Service {
         self.directory.0.join("http.sock")
     }
 
-    /// The same in the protocol of Redis.
+    /// The path of the Unix socket for the protocol of Redis.
     pub fn resp_socket(&self) -> PathBuf {
         self.directory.0.join("resp.sock")
     }
@@ -167,7 +167,7 @@ pub fn with_open_files(program: &Path, most: u32) -> Command {
     command
 }
 
-/// One connection.
+/// One connection of an HTTP client.
 #[derive(Debug)]
 pub struct Client<S: io::Read + io::Write> {
     stream: BufReader<S>,
@@ -208,12 +208,12 @@ impl<S: io::Read + io::Write> Client<S> {
         }
     }
 
-    /// The stream itself.
+    /// The stream under the client.
     pub fn stream(&self) -> &S {
         self.stream.get_ref()
     }
 
-    /// Asks with GET.
+    /// Asks with GET and no body.
     pub fn get(&mut self, target: &str) -> Reply {
         self.ask("GET", target, &[], "")
     }
@@ -223,12 +223,12 @@ impl<S: io::Read + io::Write> Client<S> {
         self.ask("GET", target, fields, "")
     }
 
-    /// Posts JSON.
+    /// Asks with POST and a body of JSON.
     pub fn post(&mut self, target: &str, json: &str) -> Reply {
         self.ask("POST", target, &[("Content-Type", "application/json")], json)
     }
 
-    /// Asks anything.
+    /// Asks with any method, header fields and body.
     pub fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Reply {
         let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in fields {
@@ -248,7 +248,7 @@ impl<S: io::Read + io::Write> Client<S> {
         self.stream.get_mut().write_all(bytes).expect("send");
     }
 
-    /// The next answer.
+    /// Reads the next answer of the connection.
     pub fn receive(&mut self) -> Reply {
         self.receive_answer_to("GET")
     }
@@ -289,7 +289,7 @@ pub struct Reply {
     pub status: u16,
     /// All header fields in their order, names in lower case.
     pub fields: Vec<(String, String)>,
-    /// The text.
+    /// The body as text.
     pub body: String,
 }
 

@@ -35,7 +35,7 @@ fn deepest(whole: &[bpf_insn], start: usize) -> u32 {
     frame(&whole[start..end]).max(1).next_multiple_of(FRAME_STEP) + below.unwrap_or(0)
 }
 
-/// Where functions begin.
+/// The instructions at which functions begin.
 fn starts(whole: &[bpf_insn]) -> BTreeSet<usize> {
     (0..whole.len()).filter_map(|at| called(whole, at)).collect()
 }

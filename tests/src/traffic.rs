@@ -15,7 +15,7 @@ use crate::daemon::{Edge, binary};
 /// The port of the server.
 pub const PORT: u16 = 4711;
 
-/// How long what was sent may be on its way, through a kernel that has other things to do.
+/// How long packets that were sent may be on their way, through a kernel that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The server behind the limiter.
@@ -27,7 +27,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Starts it on one of the edge host's addresses.
+    /// Starts the server on one of the edge host's addresses.
     pub fn start(edge: &Edge, address: &str) -> Self {
         let listen = socket_address(address);
         let mut child = edge
@@ -45,7 +45,7 @@ impl Sink {
         sink
     }
 
-    /// What has arrived so far.
+    /// Counts of everything that has arrived so far.
     pub fn counts(&mut self) -> Value {
         writeln!(self.stdin).expect("ask the server");
         let mut line = String::new();
@@ -67,7 +67,7 @@ impl Sink {
         arrived
     }
 
-    /// The same, when so many of them are known to be on their way; fewer if they do not come.
+    /// Datagrams from one source, when `sent` of them are known to be on their way; fewer if they do not come.
     pub fn datagrams_of(&mut self, source: &str, sent: u64) -> u64 {
         let begun = Instant::now();
         while self.counted(source) < sent && begun.elapsed() < PATIENCE {
@@ -94,7 +94,7 @@ pub fn socket_address(address: &str) -> String {
     if address.contains(':') { format!("[{address}]:{PORT}") } else { format!("{address}:{PORT}") }
 }
 
-/// A sender in the network, started.
+/// Starts a sender in the network.
 pub fn flood(edge: &Edge, from: &str, to: &str, pps: u64, seconds: f64) -> Child {
     edge.wire
         .in_net(binary("traffic"))
@@ -105,7 +105,7 @@ pub fn flood(edge: &Edge, from: &str, to: &str, pps: u64, seconds: f64) -> Child
         .expect("start a sender")
 }
 
-/// How many it sent.
+/// How many packets a sender sent until it ended.
 pub fn sent(child: Child) -> u64 {
     let output = child.wait_with_output().expect("wait for the sender");
     assert!(output.status.success());
@@ -113,7 +113,7 @@ pub fn sent(child: Child) -> u64 {
     report["sent"].as_u64().expect("a count")
 }
 
-/// Waits for its end.
+/// Waits until a sender has ended.
 pub fn done(child: Child) {
     sent(child);
 }

@@ -171,7 +171,7 @@ fn words_at(at: usize, count: usize) -> u64 {
     (0..count).fold(0, |number, word| number << 16 | u64::from(load(at + word * 2)))
 }
 
-/// Into the wire.
+/// Sends the packet out of the interface of the wire.
 #[inline(always)]
 pub(crate) fn redirect() -> u32 {
     // SAFETY: takes two numbers.

@@ -6,7 +6,7 @@ use network_types::{eth::EthHdr, ip::Ipv4Hdr, tcp::TcpHdr};
 const OPTIONS_LEN: usize = 20;
 /// Ethernet, IPv4, and TCP with every option that Linux sends.
 pub const FRAME_LEN: usize = EthHdr::LEN + Ipv4Hdr::LEN + TcpHdr::LEN + OPTIONS_LEN;
-/// Bytes of a word of it.
+/// Bytes of one word of the frame.
 pub const WORD: usize = 8;
 /// Words of it, the last one padded.
 pub const WORDS: usize = FRAME_LEN.div_ceil(WORD);

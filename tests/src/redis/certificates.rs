@@ -14,7 +14,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them.
+    /// Makes all keys and certificates.
     pub fn new() -> Self {
         let new = Self { directory: Directory::new() };
         for authority in ["ca", "other"] {
@@ -36,7 +36,7 @@ impl Certificates {
         new
     }
 
-    /// Where they are.
+    /// The directory of the files.
     pub fn dir(&self) -> &Path {
         self.directory.path()
     }

@@ -58,7 +58,7 @@ impl RedisCluster {
         self.nodes[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.id(to)]);
     }
 
-    /// Its keys move, then the slot itself.
+    /// Moves the keys of a slot that is being migrated, then the slot itself.
     pub fn finish_migration(&self, slot: u16, to: usize) {
         let from = self.master_of(slot).expect("a slot that is served");
         let number = slot.to_string();
@@ -127,7 +127,7 @@ impl RedisCluster {
         master
     }
 
-    /// Kills a node.
+    /// Kills a node with SIGKILL.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill();
         self.dead.push(node);

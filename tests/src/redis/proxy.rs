@@ -42,7 +42,7 @@ impl Proxy {
         proxy
     }
 
-    /// Its port.
+    /// The port that clients connect to.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -67,13 +67,13 @@ impl Proxy {
     pub fn refuse(&mut self) {
         let Some(listening) = self.listening.take() else { return };
         self.shared.ends.store(true, Ordering::SeqCst);
-        // It sleeps in accept; this wakes it.
+        // The thread sleeps in `accept`; a connection wakes it.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         listening.join().expect("the end of the proxy");
         self.cut();
     }
 
-    /// Takes connections again.
+    /// Takes connections again after a pause.
     pub fn accept_again(&mut self) {
         if self.listening.is_some() {
             return;

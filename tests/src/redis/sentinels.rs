@@ -7,12 +7,12 @@ use super::{Options, Redis, free_port, wait_for};
 /// The name that the Sentinels have for the master.
 pub const MASTER_NAME: &str = "limits";
 
-/// All five.
+/// All five servers.
 #[derive(Debug)]
 pub struct Sentinels {
     /// Which of the servers is master changes.
     pub servers: [Redis; 2],
-    /// The Sentinels.
+    /// The three Sentinels.
     pub sentinels: Vec<Redis>,
 }
 
@@ -22,7 +22,7 @@ impl Sentinels {
         Self::with(&Options::default())
     }
 
-    /// The same with options of the servers.
+    /// Starts all five with options of the two that hold data.
     pub fn with(options: &Options) -> Self {
         let mut options = options.clone();
         options.settings.push("repl-diskless-sync-delay 0".into());
@@ -47,7 +47,7 @@ impl Sentinels {
         Self { servers: [master, replica], sentinels }
     }
 
-    /// `redis+sentinel://…/NAME`.
+    /// The URL of the master as a policy has it: `redis+sentinel://…/NAME`.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.sentinels.iter().map(Redis::at).collect();
         format!("redis+sentinel://{}/{MASTER_NAME}", hosts.join(","))
@@ -107,7 +107,7 @@ impl Default for Sentinels {
     }
 }
 
-/// They are told of each other and of the replica, which takes them seconds to find out.
+/// Sentinels are told of each other and of the replica, because finding out by themselves takes them seconds.
 fn sentinel(own: usize, ports: &[u16], master: u16, replica: u16) -> Redis {
     let mut settings = vec![
         format!("sentinel myid {}", id(own)),

@@ -44,7 +44,7 @@ impl Options {
         Self { settings: settings.into_iter().map(|line| line.to_string()).collect(), ..Self::default() }
     }
 
-    /// Over TLS alone.
+    /// Options of a server that speaks TLS alone.
     pub fn tls(certificates: &Certificates, client_certificates: bool) -> Self {
         let certificates = certificates.dir().to_owned();
         Self { tls: Some(Tls { certificates, client_certificates }), ..Self::default() }
@@ -75,32 +75,32 @@ impl Redis {
         server
     }
 
-    /// Its TCP port.
+    /// The server's TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `127.0.0.1:PORT`.
+    /// The server's address, `127.0.0.1:PORT`.
     pub fn at(&self) -> String {
         format!("{}:{}", self.options.bind.as_deref().unwrap_or("127.0.0.1"), self.port)
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// The server's URL, `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.at())
     }
 
-    /// Its Unix socket.
+    /// The path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("s")
     }
 
-    /// Its directory.
+    /// The directory of the server's files.
     pub fn dir(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Its process.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -110,7 +110,7 @@ impl Redis {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words:?} at {}: {error}", self.at()))
     }
 
-    /// The same, and the refusal if it is.
+    /// Asks one command; an error reply is returned and not a panic.
     pub fn try_ask(&self, words: &[&str]) -> RedisResult<Value> {
         let login = if self.options.is_sentinel { "" } else { "?user=harness&pass=harness" };
         let client = redis::Client::open(format!("unix://{}{login}", self.socket().display()))?;
@@ -138,7 +138,7 @@ impl Redis {
         self.wait_until_up();
     }
 
-    /// The same without waiting until it answers commands: it may be loading.
+    /// Starts the server again without waiting until it answers commands: it may be loading.
     pub fn start_loading(&mut self) {
         self.child = spawn(self.directory.path(), &self.options);
         wait_for("a server that loads", || {
@@ -152,14 +152,14 @@ impl Redis {
         self.start();
     }
 
-    /// It does nothing any more, but its connections stay: SIGSTOP.
+    /// Stops the process without closing its connections: SIGSTOP.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.child.id());
         wait_for("a stopped process", || fs::read_to_string(&stat).ok()?.contains(") T ").then_some(()));
     }
 
-    /// It goes on: SIGCONT.
+    /// Lets a stopped process go on: SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -222,7 +222,7 @@ fn write_configuration(directory: &Path, port: u16, options: &Options) {
 fn spawn(directory: &Path, options: &Options) -> Child {
     let program = executable("redis-server");
     let mut command = match &options.netns {
-        // It becomes the server: same process id.
+        // The command becomes the server, so that the process id is the server's.
         Some(netns) => {
             let mut command = Command::new("ip");
             command.args(["netns", "exec", netns]).arg(program);

@@ -184,7 +184,7 @@ impl PacketHost {
         rng: &mut Rng,
     ) -> u64 {
         if !plan.steady && rng.u64(0..400) == 0 {
-            // Traffic moves.
+            // The load of a host changes now and then.
             self.load = if rng.bool() { 0 } else { rng.u64(0..=plan.offered) };
         }
         let packets = (self.load * passed_ns + rng.u64(0..1_000 * MS)) / (1_000 * MS);

@@ -31,7 +31,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// A good day.
+    /// A world in which nothing goes wrong.
     pub const NONE: Self = Self {
         lost: 0,
         doubled: 0,
@@ -42,7 +42,7 @@ impl Faults {
         drift: 0,
         clocks: 0,
     };
-    /// A bad one.
+    /// A world in which everything goes wrong that can.
     pub const ALL: Self = Self {
         lost: 50,
         doubled: 50,
@@ -61,7 +61,7 @@ pub struct Plan {
     pub seed: u64,
     /// How many hosts there are.
     pub hosts: usize,
-    /// What goes wrong.
+    /// What goes wrong in the world.
     pub faults: Faults,
     /// What is limited of packets.
     pub packets: Option<PacketPlan>,
@@ -72,13 +72,13 @@ pub struct Plan {
 /// A limit of packets that all hosts share.
 #[derive(Clone, Debug)]
 pub struct PacketPlan {
-    /// The limit.
+    /// The limit that hosts share.
     pub rate: Rate,
     /// What is kept for hosts without a lease.
     pub reserve: Reserve,
-    /// Time between exchanges.
+    /// The time between two exchanges of a host with the store.
     pub tick: Duration,
-    /// Lifetime of leases.
+    /// How long a lease lasts.
     pub lease: Duration,
     /// Packets per second that are offered to each host, at most.
     pub offered: u64,
@@ -95,7 +95,7 @@ pub struct RequestPlan {
     pub limit: u64,
     /// The period, as the policy has it.
     pub period: &'static str,
-    /// Who decides.
+    /// The word for who decides, as the policy has it.
     pub sharing: &'static str,
     /// What hosts do without the store.
     pub alone: Alone,
@@ -115,7 +115,7 @@ pub struct RequestPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Now more, now less.
-    Moody,
+    Varying,
     /// More than there is, all the time.
     Greedy,
     /// One request in so many microseconds, by each host.
@@ -189,7 +189,7 @@ impl Plan {
             of_user: limit * 2 / 3,
             busy: 0,
             refunds: [0, 50][rng.usize(0..2)],
-            load: Load::Moody,
+            load: Load::Varying,
         };
         Self { seed, hosts: rng.usize(1..=4), faults, packets: None, requests: Some(requests) }
     }

@@ -36,7 +36,7 @@ pub(super) struct RequestHost {
     pause_ns: u64,
 }
 
-/// Somebody's request.
+/// A request that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     user: u64,
@@ -55,9 +55,9 @@ pub(super) struct Question {
 
 #[derive(Debug)]
 enum About {
-    /// Somebody waits.
+    /// A request, whose caller waits for the answer.
     Request(Asked),
-    /// Nobody does.
+    /// Renewals of leases, for which nobody waits.
     Renewals(Vec<Renewal>),
     /// Something is given back, and what was so of leases already.
     Refund(Asked, u64),
@@ -119,12 +119,12 @@ impl World {
     }
 
     /// Leases are given in quiet times, and what they do wrong shows when everybody comes at once.
-    pub(super) fn mood(&mut self, host: usize) {
+    pub(super) fn change_demand(&mut self, host: usize) {
         let fair_ns = 2 * self.asks().period_ns() / self.asks().limit;
-        let moods = [fair_ns / 20, fair_ns / 2, fair_ns, 10 * fair_ns, 60 * SECOND];
+        let pauses_ns = [fair_ns / 20, fair_ns / 2, fair_ns, 10 * fair_ns, 60 * SECOND];
         let pause_ns = match self.asks().load {
-            Load::Moody => moods[self.asking.usize(0..moods.len())],
-            Load::Greedy => moods[self.asking.usize(0..2)],
+            Load::Varying => pauses_ns[self.asking.usize(0..pauses_ns.len())],
+            Load::Greedy => pauses_ns[self.asking.usize(0..2)],
             Load::Steady(pause_us) => 2_000 * pause_us,
             Load::Scripted => 0,
         };
@@ -132,7 +132,7 @@ impl World {
             host.pause_ns = pause_ns;
         }
         let next_ns = self.now_ns + self.asking.u64(0..=40 * SECOND);
-        self.later(next_ns, Event::Mood { host });
+        self.later(next_ns, Event::DemandChange { host });
     }
 
     /// Somebody asks a host, and somebody else does so later.

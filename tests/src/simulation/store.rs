@@ -39,7 +39,7 @@ impl Store {
         Self { replica: memory.clone(), memory: Some(memory), script: None }
     }
 
-    /// The script beside them.
+    /// A store of records in memory, with the script beside them.
     pub fn in_both(script: Script) -> Self {
         Self { script: Some(script.seasoned()), ..Self::in_memory() }
     }
@@ -102,7 +102,7 @@ impl Store {
         self.script.iter_mut().for_each(Script::fail_over);
     }
 
-    /// Somebody empties it.
+    /// Empties the store, as an operator does with FLUSHALL.
     pub(super) fn empty(&mut self) {
         if let Some(memory) = &mut self.memory {
             *memory = Memory { packets: PacketStore::default(), requests: BTreeMap::new() };
@@ -242,7 +242,7 @@ impl Script {
         self.replicate();
     }
 
-    /// Forgets everything.
+    /// Deletes every key of the server.
     pub fn empty(&mut self) {
         self.ask::<()>(&["FLUSHDB"]);
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::RequestPlan;
 
-/// Counts along.
+/// What was admitted so far, held against the bound.
 #[derive(Clone, Debug)]
 pub struct Watch {
     bound: Bound,

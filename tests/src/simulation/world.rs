@@ -28,7 +28,7 @@ pub const fn steps(seconds: u64) -> u64 {
     seconds * 8_000 / 17
 }
 
-/// What came of it.
+/// What became of the requests and packets of a world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcomes {
     /// Packets that were admitted.
@@ -109,16 +109,16 @@ pub(super) enum Event {
     CutOff { host: usize, until_ns: u64 },
     /// Somebody gives back what a request was charged.
     Refund { host: usize, asked: Asked },
-    /// Those who ask a host get busier, or lose interest.
-    Mood { host: usize },
+    /// The callers of a host ask more often, or less often.
+    DemandChange { host: usize },
 }
 
-/// One machine.
+/// One host of the world.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) packets: Option<PacketHost>,
     pub(super) requests: Option<RequestHost>,
-    /// Its clock, as it runs: so many thousandths faster, and from there.
+    /// How many thousandths faster the host's clock runs than the world's, and its reading at the start.
     drift: i64,
     offset_ns: u64,
     cut_off_until_ns: u64,
@@ -145,7 +145,7 @@ impl Host {
     }
 }
 
-/// The whole cluster.
+/// All hosts, the store, and the messages under way.
 #[derive(Debug)]
 pub struct World {
     pub(super) plan: Plan,
@@ -235,7 +235,7 @@ impl World {
                 self.numbers += 1;
                 host.requests = Some(RequestHost::new(engine, self.numbers));
                 if plan.load != Load::Scripted {
-                    self.later(self.now_ns, Event::Mood { host: at });
+                    self.later(self.now_ns, Event::DemandChange { host: at });
                     self.later(self.now_ns, Event::Request { host: at });
                 }
             }
@@ -335,7 +335,7 @@ impl World {
                 self.outcomes.lost += 1;
                 continue;
             }
-            // Most are quick.
+            // Nine messages in ten are quick.
             let slowest = if rng.u64(0..10) == 0 { slowest_ms } else { slowest_ms.min(3) };
             arrivals.push(self.now_ns + quickest_ms * MS + rng.u64(0..=slowest * MS));
         }
@@ -379,7 +379,7 @@ impl World {
         | Event::Scripted { host, .. }
         | Event::CutOff { host, .. }
         | Event::Refund { host, .. }
-        | Event::Mood { host }) = event;
+        | Event::DemandChange { host }) = event;
         // What comes for somebody who stands still waits.
         let is_at_store = matches!(event, Event::LeaseBatch { .. } | Event::Question { .. });
         let is_for_daemon = matches!(event, Event::Grants { .. });
@@ -407,7 +407,7 @@ impl World {
             Event::Scripted { host, cost } => self.request(host, 0, cost),
             Event::CutOff { host, until_ns } => self.hosts[host].cut_off_until_ns = until_ns,
             Event::Refund { host, asked } => self.refund(host, asked),
-            Event::Mood { host } => self.mood(host),
+            Event::DemandChange { host } => self.change_demand(host),
         }
     }
 

@@ -11,7 +11,7 @@ macro_rules! events {
         }
 
         impl Event {
-            /// All of them.
+            /// Every event there is.
             pub const ALL: &'static [Self] = &[$( Self::$variant, )+];
 
             /// As it is logged and chosen.
@@ -30,9 +30,9 @@ macro_rules! events {
 /// What an event may cost a sender that is within every limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HonestCost {
-    /// Not one packet.
+    /// No packet may be lost.
     Nothing,
-    /// Its burst, once: maps of another layout begin spent (decision 36).
+    /// The burst of a limit may be lost once: maps of another layout begin spent (decision 36).
     Burst,
     /// What is sent until the wire is whole again; from then on, not one packet.
     Wire,
@@ -126,7 +126,7 @@ impl Deck {
         Self { random: fastrand::Rng::with_seed(seed), from: from.to_vec(), left: Vec::new() }
     }
 
-    /// The next one.
+    /// Draws the next event.
     pub fn draw(&mut self) -> Event {
         loop {
             if let Some(event) = self.left.pop() {

@@ -74,7 +74,7 @@ pub enum Until {
 pub struct Outcome {
     /// What was wrong, with its time.
     pub faults: Vec<String>,
-    /// Numbers, as lines.
+    /// The numbers of the run, one to a line.
     pub summary: String,
 }
 

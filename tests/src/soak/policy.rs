@@ -13,7 +13,7 @@ const USER: &str = "10.99.0.80";
 /// The limit of that user.
 pub(super) const OF_BOTH_HOSTS: &str = "user of both hosts";
 
-/// What is watched.
+/// The limits whose bounds are watched.
 pub(super) const LIMITS: [Limit; 5] = [
     Limit { name: "source", bound: Bound { rate: 400.0, burst: 400.0 } },
     Limit { name: "source, IPv6", bound: Bound { rate: 400.0, burst: 400.0 } },
@@ -23,7 +23,7 @@ pub(super) const LIMITS: [Limit; 5] = [
     Limit { name: "total of a service", bound: Bound { rate: 500.0, burst: 500.0 } },
 ];
 
-/// What is sent.
+/// What each sender sends, and what of it has to arrive.
 pub(super) const STREAMS: [Stream; 12] = [
     Stream { name: "flood", host: 0, from: "10.99.0.66", sink: 0, pps: 3_000, due: Due::Bounded("source") },
     Stream {

@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// The second interface, and its other end.
 pub(super) const SECOND: &str = "edge1";
 const SECOND_NET: &str = "net1";
-/// The edge host's address on it.
+/// The edge host's address on the second interface.
 pub(super) const SECOND_V4: &str = "10.98.0.1";
 /// What the disk of the state has room for.
 const DISK: &str = "size=4m";
@@ -32,9 +32,9 @@ const DISK: &str = "size=4m";
 pub struct Build {
     /// What it is called in the log.
     pub name: String,
-    /// The executable.
+    /// The path of the executable.
     pub path: PathBuf,
-    /// Words after `run`.
+    /// Words of the command line after `run`.
     pub words: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Its exit status, if it has ended by itself.
+    /// The exit status of a daemon that has ended by itself.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -63,7 +63,7 @@ impl Drop for Running {
     }
 }
 
-/// A host.
+/// A host with its wires, directories and daemon.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) edge: Edge,
@@ -159,7 +159,7 @@ impl Site {
         OpenOptions::new().create(true).append(true).open(&self.log).expect("the log")
     }
 
-    /// What its daemons have logged.
+    /// What the daemons of this host have logged.
     pub(super) fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

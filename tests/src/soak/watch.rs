@@ -24,18 +24,18 @@ pub(super) struct Stream {
     pub(super) name: &'static str,
     pub(super) host: usize,
     pub(super) from: &'static str,
-    /// The receiver.
+    /// The number of the receiver.
     pub(super) sink: usize,
     pub(super) pps: u64,
     pub(super) due: Due,
 }
 
-/// What of it has to arrive.
+/// How much of a stream has to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// All of it.
+    /// Every packet of the stream.
     All,
-    /// None of it.
+    /// No packet of the stream.
     None,
     /// What the bound of this name gives, to all streams of that bound together.
     Bounded(&'static str),
@@ -51,17 +51,17 @@ pub(super) struct Limit {
 /// What was seen so far.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// By stream.
+    /// Packets that have arrived, by stream.
     pub(super) arrived: Vec<u64>,
-    /// By limit.
+    /// The largest excess above the bound, by limit.
     pub(super) excess: Vec<Excess>,
-    /// Looks so far.
+    /// How many looks there were so far.
     pub(super) looks: u64,
     /// How often nothing here ran for seconds, and for how long in all.
     pub(super) still: (u64, Duration),
 }
 
-/// The looker.
+/// The thread that looks at the receivers.
 #[derive(Debug)]
 pub(super) struct Watch {
     seen: Arc<Mutex<Seen>>,

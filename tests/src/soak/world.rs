@@ -27,7 +27,7 @@ use crate::{
     traffic::Sink,
 };
 
-/// Two hosts and all around them.
+/// Two hosts, their store, and everybody who sends to them.
 pub(super) struct World {
     pub(super) began: Instant,
     pub(super) deck: Deck,
@@ -144,7 +144,7 @@ impl World {
         self.replies = Some(self.here.edge.wire.receive_replies());
         self.scales.find_counters(&self.here.edge.pin());
         self.balance = self.scales.read(&self.here.edge.wire, self.here.interfaces());
-        // Neighbour discovery.
+        // Until now only neighbour discovery has sent packets.
         self.before = self.balance.missed();
         let to = [EDGE_V4, EDGE_V6, SECOND_V4, EDGE_V4];
         for stream in &STREAMS {

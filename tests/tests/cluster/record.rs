@@ -50,7 +50,7 @@ fn flood<const N: usize>(
     let mut told = [Others::Agree; N];
     for step in 0..for_s * 20 {
         for (nth, host) in hosts.iter_mut().enumerate() {
-            // One after the other, 25 ms apart.
+            // The hosts ask one after the other, 25 ms apart.
             told[nth] = host.ask(store, from_us + step * SECOND / 20 + nth as u64 * SECOND / 40);
         }
     }

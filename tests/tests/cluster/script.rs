@@ -190,7 +190,7 @@ impl<'s> Conversation<'s> {
             Line { key, terms, entry }
         };
         let lines: Vec<Line> = about.iter().map(line).collect();
-        // Lost on its way there.
+        // The batch is lost on its way to the store.
         if self.rng.u32(0..20) == 0 {
             return;
         }
@@ -201,7 +201,7 @@ impl<'s> Conversation<'s> {
         let given = in_memory.iter().filter(|grant| grant.units > 0).count();
         self.answers = (self.answers.0 + lines.len(), self.answers.1 + given);
         self.compare();
-        // Lost on its way back.
+        // The answer is lost on its way back.
         if self.rng.u32(0..20) == 0 {
             return;
         }

@@ -14,7 +14,7 @@ use ratelimit_user::{policy::Reserve, store::redis::Value};
 
 /// Steps of each world of packets: about ten seconds of its time.
 const STEPS: u64 = 5_000;
-/// Of each world of requests: several lives of any lease.
+/// Steps of each world of requests: several lives of any lease.
 const LONG: u64 = steps(600);
 
 fn run(plan: Plan, steps: u64) -> Outcomes {

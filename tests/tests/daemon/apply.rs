@@ -75,7 +75,7 @@ fn a_change_of_one_line_among_a_hundred_thousand_writes_one_entry_and_every_pack
     let edge = edge_with_sources(&[KEPT, GOOD]);
     let _daemon = edge.start(&policy(""));
     let mut sink = Sink::start(&edge, EDGE_V4);
-    // All the time, whatever is applied.
+    // This user sends all the time, whatever is applied.
     let kept = flood(&edge, KEPT, EDGE_V4, 5_000, 20.0);
     let good = flood(&edge, GOOD, EDGE_V4, 200, 20.0);
     let prefixes: Vec<String> = prefixes(ENTRIES).collect();
@@ -103,7 +103,7 @@ fn a_change_of_one_line_among_a_hundred_thousand_writes_one_entry_and_every_pack
     assert!(said.contains("1 change, 0 of 100002 list entries written"), "{said}");
     assert_eq!(edge.json(&["status"])["policy_generation"], 3);
 
-    // One prefix less.
+    // The policy loses one prefix.
     let said = applied(&edge, &third.replace("  \"64.0.1.0/26\",\n", ""));
     assert!(said.contains("1 change, 1 of 100001 list entries written"), "{said}");
     assert_eq!(differing(&after, &in_kernel(&edge)), ["64.0.1.0/26"]);
@@ -163,7 +163,7 @@ fn a_long_policy_outlives_the_daemon_with_its_last_change() {
     assert_eq!(edge.json(&["diff", next.to_str().unwrap()])["changes"], serde_json::json!([]));
     assert!(in_kernel(&edge).contains_key(&"198.18.7.0/30".parse().unwrap()));
     assert_eq!(files().len(), 4, "written again: {:?}", files());
-    // Both of them: nobody guesses.
+    // Both copies of the text are damaged: the daemon does not start, and nobody guesses.
     daemon.kill_9();
     for broken in files().into_iter().filter(|name| name.starts_with("policy-text-")) {
         fs::write(edge.state().join(broken), "[source]\n").unwrap();

@@ -83,7 +83,7 @@ fn services_that_share_a_port_keep_what_was_spent_when_the_file_changes_without_
         let mut daemon = edge.start(&policy(50_000, &[service("m", here), service("z", there)]));
         let mut sink = Sink::start(&edge, EDGE_V4);
         nearly(PER_SOURCE, offer(&edge, &mut sink, ONE));
-        // Three quarters of the total are for strangers.
+        // Three quarters of the total are for untracked sources.
         assert!(offer(&edge, &mut sink, OTHER) > 0);
         for (what, next) in [
             ("one comes", vec![service("a", elsewhere), service("m", here), service("z", there)]),
@@ -318,7 +318,7 @@ fn a_start_that_runs_out_of_descriptors_takes_the_program_off_no_interface() {
         few.args(command.get_args()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         let mut child = few.spawn().unwrap();
         let mut first_line = String::new();
-        // It says that it is ready, or ends.
+        // The daemon says that it is ready, or ends.
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first_line).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

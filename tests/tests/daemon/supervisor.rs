@@ -23,7 +23,7 @@ const WATCHDOG: Duration = Duration::from_millis(400);
 struct Heard(UnixDatagram);
 
 impl Heard {
-    /// The next message; none within that time.
+    /// The next message; `None` if none comes within this time.
     fn next(&self, within: Duration) -> Option<String> {
         self.0.set_read_timeout(Some(within)).unwrap();
         let mut message = [0; 4096];

@@ -115,7 +115,7 @@ struct TerminalTop {
     child: Child,
     keyboard: File,
     written: Receiver<Vec<u8>>,
-    /// Everything it has written.
+    /// Everything that the terminal has shown.
     shown: String,
 }
 

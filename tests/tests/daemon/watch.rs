@@ -187,7 +187,7 @@ fn watching_ends_with_its_time_with_its_reader_and_with_the_daemon() {
     assert!((1..8).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 
     let running = flood(&edge, BAD, EDGE_V4, 20_000, 4.0);
-    // As with `| head -1`.
+    // The reader goes away after one line, as with `| head -1`.
     let begun = Instant::now();
     let mut child = watching(&edge, &["--for", "20s"]);
     drop(first_line(&mut child));

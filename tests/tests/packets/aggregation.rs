@@ -46,14 +46,14 @@ fn admitted(memory: &Memory, frames: impl IntoIterator<Item = Vec<u8>>) -> u64 {
 fn an_attacker_who_rotates_through_a_slash_48_is_held_to_its_limit_and_leaves_no_entries() {
     let memory = Memory::new(&policy(), Default::default());
     let passed = admitted(&memory, (0..u16::MAX).map(|subnet| in_site(1, subnet)));
-    // Untracked sources may use three quarters of it.
+    // Untracked sources may use three quarters of the prefix's burst.
     let most = MULTIPLE * BURST * 3 / 4;
     assert!(passed <= most, "{passed} admitted, {most} are the most");
     assert!(passed >= MULTIPLE * (BURST - LAG) * 3 / 4 - MULTIPLE, "{passed} admitted of {most}");
     assert_eq!(memory.sources(), 0, "no source of it is remembered");
     assert_eq!(memory.prefixes(), 1, "and the prefix once");
     assert!(memory.counters()[Reason::LimitPrefix as usize].1.packets > 60_000);
-    // Afterwards it gets what four sources get.
+    // Afterwards the prefix gets what four sources get.
     memory.now_ns.set(memory.now_ns.get() + SECOND / 4);
     let passed = admitted(&memory, (0..u16::MAX).map(|subnet| in_site(1, subnet)));
     let earned = MULTIPLE * PER_SEC / 4;
@@ -69,7 +69,7 @@ fn the_kernel_holds_a_slash_48_too() {
     }
     let passed = loaded.count(Reason::Conforming);
     // Less the lag of the coarse clock and room for the CPUs.
-    assert!((2_380..=2_400).contains(&passed), "{passed} admitted of 2400 for strangers");
+    assert!((2_380..=2_400).contains(&passed), "{passed} admitted of 2400 for untracked sources");
     assert_eq!(loaded.count(Reason::LimitPrefix), 20_000 - passed);
     assert_eq!(loaded.maps.event(Event::PrefixPromoted).unwrap(), 1);
     assert_eq!(loaded.run(&in_site(8, 0)), Verdict::Pass, "the neighbour is not concerned");
@@ -98,7 +98,7 @@ fn by_default_there_are_two_prefix_levels_for_ipv4_and_three_for_ipv6() {
 #[test]
 fn a_proven_source_has_all_of_its_limits_when_somebody_forges_its_whole_prefix() {
     let memory = Memory::new(&policy(), Default::default());
-    // It sends more than its cell vouches for, and so gets an entry; then it shows a connection.
+    // The source sends more than its cell vouches for, and so gets an entry; then it shows a connection.
     let address = Ipv4Addr::new(192, 0, 2, 200);
     let honest = Ipv4::from(address).udp_frame(8);
     assert_eq!(admitted(&memory, vec![honest.clone(); 30]), 30);
@@ -112,7 +112,7 @@ fn a_proven_source_has_all_of_its_limits_when_somebody_forges_its_whole_prefix()
             memory.now_ns.set(memory.now_ns.get() + SECOND / 50);
             let forged = (0..5).flat_map(|_| (1..200).map(|host| Ipv4::from([192, 0, 2, host]).udp_frame(8)));
             admitted(&memory, forged);
-            // Half of what it may have alone.
+            // The honest source sends half of what it may have alone.
             passed += u64::from(memory.run(&honest) == Verdict::Pass);
         }
         assert!(passed >= least, "{passed} of 100 passed, proven: {proven}");
@@ -193,14 +193,14 @@ fn a_debt_that_another_cpu_settles_and_charges_first_keeps_what_that_one_charged
     assert_eq!(memory.run(&frame), Verdict::Pass, "the prefix gets an entry");
     assert_eq!(memory.rival.get(), None, "the cell was looked at");
     assert_eq!(memory.load(cell), charged, "of the cell");
-    // The same for the entry that it has now.
+    // The race for the entry of the prefix ends as the race for the cell did.
     let prefix_level = prefix_level.into();
     let entry = memory.prefix(&PrefixKey { hi: prefix.hi, lo: prefix.lo, prefix_level }).expect("an entry");
     memory.store(entry, overdrawn);
     memory.rival.set(Some((entry, charged)));
     assert_eq!(memory.run(&frame), Verdict::Drop, "as it stood when it was looked at");
     assert_eq!(memory.load(entry), charged, "of the entry");
-    // With nobody else about it is settled.
+    // With no other CPU about, the debt is settled.
     memory.store(entry, overdrawn);
     assert_eq!(memory.run(&frame), Verdict::Drop);
     assert!(memory.load(entry) < overdrawn);

@@ -126,7 +126,7 @@ fn a_total_is_held_however_many_cpus_serve_it_and_whoever_sends() {
     let admitted = loaded.count(Reason::Conforming);
     let bound = total + refilled_per_day(total, took_ns);
     assert!(admitted <= bound, "{admitted} admitted, the bound is {bound}");
-    // Strangers get three quarters, whoever has an account all of it, less what CPUs hold unspent.
+    // Untracked sources get three quarters of the total, tracked sources all of it, less what CPUs hold unspent.
     assert!(admitted >= total * 9 / 10, "{admitted} of {total} admitted");
     assert!(loaded.count(Reason::ServiceTotal) > 0);
     let offered = u64::from(THREADS * RUNS);

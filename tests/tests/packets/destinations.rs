@@ -210,7 +210,7 @@ fn destinations_that_change_leave_no_packet_without_a_service_in_between() {
     assert_eq!(counted[0], 0, "packets for no service: {counted:?} of {sent}");
     assert_eq!(counted[1] + counted[2], sent);
     assert!(counted[1] > 0 && counted[2] > 0, "{counted:?}");
-    // And those that are gone are gone.
+    // A destination that the policy no longer has counts for no service.
     let frame = dns("198.51.100.7");
     let none = follow(&in_force, &turned("192.0.2.0/25", "192.0.2.128/25"));
     loaded.maps.set_policy(&none).unwrap();

@@ -195,7 +195,7 @@ fn behind_and_alone(policy: &str, lists: &Lists) -> [Memory; 2] {
     })
 }
 
-/// Moves both clocks.
+/// Moves the clocks of both hosts.
 fn wait(hosts: &[Memory; 2], ns: u64) {
     hosts.iter().for_each(|host| host.now_ns.set(host.now_ns.get() + ns));
 }

@@ -74,7 +74,7 @@ fn a_lease_that_has_run_out_gives_nothing() {
 
 #[test]
 fn without_a_lease_a_host_has_its_part_of_the_reserve_and_no_more() {
-    // A fifth of 1000, for four hosts.
+    // The reserve is a fifth of 1000, for four hosts.
     let mut loaded = Loaded::new(&user("[\"1000 packets/day\"]", Reserve::new(200, 4)));
     let without = passed(&mut loaded, &frame(1), 200);
     assert!((49..=50).contains(&without), "{without}: the lag of the coarse clock may cost one of 50");

@@ -235,7 +235,7 @@ fn a_policy_that_begins_a_prefilter_has_the_express_lane_look_behind_every_cell(
     assert!(variable::<[u64; 1024]>(&path).iter().all(|word| *word == u64::MAX));
 }
 
-/// They are a variable of the program, which `explain` reads beside the cell's bucket.
+/// Negative entries are a variable of the program, which `explain` reads beside the cell's bucket.
 #[test]
 fn the_daemon_reads_the_negative_entries_that_the_program_has_written() {
     let desired = policies::limits(&["80 packets/day burst 80"]);

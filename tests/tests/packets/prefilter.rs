@@ -10,7 +10,7 @@ use ratelimit_user::compile::Desired;
 
 const BURST: u64 = 80;
 const PER_SEC: u64 = 100;
-/// What a cell gives out: an eighth.
+/// What a cell gives out: an eighth of the burst.
 const SHARE: u64 = BURST / 8;
 
 /// What the lag of the coarse clock takes out of the burst, in packets and rounded up.

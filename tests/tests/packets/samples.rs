@@ -43,7 +43,7 @@ fn every_packet_is_sampled_with_its_end_while_somebody_looks_and_none_before_or_
 
 /// Frames of one round: short, so that most rounds meet no other work of the machine.
 const ROUND: u32 = 20_000;
-/// Pairs of rounds.
+/// How many pairs of rounds are compared.
 const PAIRS: u32 = 600;
 /// Rounds of an epoch: at a tenth of a microsecond a frame, that makes a tenth of a second.
 const EPOCH_ROUNDS: u32 = 50;

@@ -17,7 +17,7 @@ use ratelimit_user::{
     config,
 };
 
-/// Where the destination port stands.
+/// The offset of the destination port in a frame.
 const PORT_AT: usize = 14 + 20 + 2;
 
 /// Every source has 50 a day in all, and 10 of them for DNS; the service named quiet is on trial.

@@ -7,7 +7,7 @@ use ratelimit_tests::{frames::Ipv4, loaded::Loaded, memory::Memory, policies};
 use ratelimit_user::compile::Desired;
 
 const LIMIT: u64 = 100;
-/// The smallest table there is.
+/// Entries of the smallest table there is.
 const TABLE: u32 = 1_024;
 /// Every so many newcomers, who have filled the table several times over, the one who is over its limit tries again.
 const ROUNDS: u32 = 6;

@@ -209,7 +209,7 @@ fn a_lease_that_is_nearly_spent_is_renewed_and_nobody_waits_for_it() {
     // A 64th is held from then on, and three quarters of that are too little to have left.
     (0..800).for_each(|_| at_once());
     wait_for("a lease that is renewed", || (store.counts().0 > 1).then_some(()));
-    // Of the first lease 200 were left.
+    // The host had 200 left of its first lease.
     block_on(async {
         let mut pace = tokio::time::interval(Duration::from_millis(2));
         for _ in 0..300 {
@@ -482,7 +482,7 @@ fn one_late_answer_and_one_lost_connection_cost_their_own_questions_and_no_more(
         served("late", 1).await;
         proxy.delay(Duration::ZERO);
         assert!(store.is_up(), "one answer was late");
-        // Its delay is over for those behind it.
+        // The proxy's delay is over for the answers behind the late one.
         tokio::time::sleep(deadline).await;
         assert!(store.is_up(), "and nobody has given it up since");
         assert_eq!(served("after", 35).await, all);
@@ -510,7 +510,7 @@ fn a_part_of_a_redis_cluster_that_is_gone_takes_only_its_own_users_off_the_store
     let further = "[[api]]\nname = \"strict\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
     let hosts = hosts(1, &policy(&cluster.url(), further));
     let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
-    // Nobody takes over.
+    // No replica takes over.
     cluster.kill(3);
     cluster.kill(0);
     let mut served = [vec![0; 3], vec![0; 3]];

@@ -310,7 +310,7 @@ fn a_daemon_that_may_not_change_users_hires_a_front_of_another_user() {
         ("0000000000000000", "2")
     );
     assert_eq!(edge.json(&["status"])["warnings"], serde_json::json!([]));
-    // Its supervisor hears from it until it hangs, and kills it then.
+    // The supervisor hears from the front until it hangs, and kills it then.
     let signal = |signal: &str| {
         assert!(Command::new("kill").args([signal, &first.to_string()]).status().unwrap().success());
     };

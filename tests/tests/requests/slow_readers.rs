@@ -10,7 +10,7 @@ use ratelimit_tests::{grpc, redis::free_port, resp::Caller, service::Service};
 use ratelimit_user::serve::grpc::messages::health::{HealthCheckRequest, HealthCheckResponse};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"1000000/s\"]\n";
-/// More than there are places.
+/// Connections: more than there are places.
 const CROWD: usize = 500;
 /// Open files that the service may have.
 const FILES: u32 = 500;
@@ -22,7 +22,7 @@ fn crowd(at: SocketAddr, question: &[u8]) -> Vec<TcpStream> {
     let ask = |_| {
         let mut stream = TcpStream::connect(at).ok()?;
         stream.set_nonblocking(true).ok()?;
-        // Who is let go already is let go.
+        // The service may have let this connection go already.
         let _full = stream.write_all(&question.repeat(20));
         Some(stream)
     };

@@ -90,7 +90,7 @@ fn under(policy: &str) -> (u64, f64, u64) {
     let (mut took, mut answered) = (0.0, 0);
     thread::scope(|scope| {
         let pings = scope.spawn(|| {
-            // Forgotten, so that ARP has to find the host in the middle of it.
+            // The neighbour is forgotten, so that ARP has to find the host in the middle of the flood.
             run(edge.wire.in_net("ip").args(["neigh", "flush", "dev", NET]));
             answers(ping(&edge, "60", "0.05"))
         });
@@ -117,6 +117,6 @@ fn a_spoofed_flood_without_ports_is_held_to_the_total_of_the_host_and_an_honest_
         "{PACKETS} sent: {open} arrive without a total of the host, {capped} with one in {took:.1} s; {answered} of 60 pings"
     );
     assert!(capped as f64 <= 2_000.0 + 2_000.0 * (took + 1.0), "{capped} arrived in {took} s");
-    assert!(capped > 1_000, "{capped} arrived: strangers have their part");
+    assert!(capped > 1_000, "{capped} arrived: untracked sources have their part");
     assert!(answered >= 57, "{answered} of 60 pings were answered");
 }

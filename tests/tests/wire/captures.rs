@@ -16,7 +16,7 @@ use ratelimit_tests::{
 };
 use serde_json::Value;
 
-/// Nothing comes back while a test runs.
+/// Ten packets a day: no token comes back while a test runs.
 const POLICY: &str = "[host]\nlink = false\n[source]\nlimits = [\"10 packets/day burst 10\"]\nladder = false\n\
     [[service]]\nname = \"game\"\nmatch = { protocol = \"udp\", ports = [4000] }\ntotal = [\"1000000 packets/s\"]\n";
 
@@ -56,7 +56,7 @@ impl Tcpdump {
             let line = lines.next().unwrap_or_else(|| panic!("tcpdump does not listen: {said:?}"));
             said.push(line.expect("text"));
         }
-        // Whatever else it says, it can say.
+        // A thread reads everything else that tcpdump says, so that it never waits for its pipe.
         std::thread::spawn(move || lines.count());
         Self { child, file }
     }

@@ -222,7 +222,7 @@ fn large_datagrams_of_an_honest_source_arrive_in_fragments_and_a_flood_of_them_i
         let output = command.args(["--pps", pps, "--for", seconds]).output().unwrap();
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["sent"].as_u64().unwrap()
     };
-    // Six pieces each: 300 pieces a second.
+    // Fifty datagrams of six pieces each are 300 pieces a second.
     let honest = large(GOOD, "50", "1");
     assert_eq!(
         sink.datagrams_of(GOOD, honest),

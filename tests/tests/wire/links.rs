@@ -24,7 +24,7 @@ use serde_json::Value;
 const TUN: &str = "tun0";
 const TUN_V4: [u8; 4] = [10, 98, 0, 1];
 
-/// Nothing comes back while a test runs.
+/// Ten packets a day: no token comes back while a test runs.
 const TEN: &str = "[source]\nlimits = [\"10 packets/day burst 10\"]\nladder = false\n";
 
 fn start(edge: &Edge, interfaces: &[&str], policy: &str) -> Daemon {
@@ -150,7 +150,7 @@ fn a_tunnel_and_an_ethernet_interface_share_one_policy_and_survive_a_killed_daem
     assert!(edge.dropped("limit_packets") >= 6, "{of_source}");
     drop(tun);
     wait_until("its end is seen", &daemon, || daemon.log().contains("tun0 is gone"));
-    // It comes back as something else.
+    // The interface comes back as one of another kind.
     on_edge(&edge, &["link", "add", TUN, "type", "veth", "peer", "name", "peer0"]);
     wait_until("it is guarded again", &daemon, || names(&edge).len() == 2);
     assert_eq!(interfaces(&edge), [both[0].clone(), guarded(TUN, "native", "ethernet")]);
@@ -286,7 +286,7 @@ fn an_interface_that_comes_back_under_a_flood_is_guarded_before_packets_get_thro
         let flood = move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             while !stopped.load(Ordering::Relaxed) {
-                // Fails while there is no interface.
+                // Sending fails while there is no interface.
                 let _unsent = socket.send_to(&[0; 64], (EDGE_V4, 4000));
             }
         };
@@ -370,13 +370,13 @@ fn a_renamed_interface_stays_guarded_and_a_new_one_with_its_name_is_guarded_too(
         daemon.log().contains("wan0 is called edge0") && daemon.log().contains("edge0 is called wan0 now")
     });
     wait_until("both are guarded", &daemon, || names(&edge) == [EDGE, "wan0"]);
-    // And while there is no daemon.
+    // The names change once more while there is no daemon.
     daemon.kill_9();
     rename("wan0", "lan0");
     let daemon = edge.start_again();
     daemon.wait_for_log("wan0 is called lan0 now, and was guarded all the time");
     assert_eq!(names(&edge), [EDGE, "lan0"]);
-    // One that was detached is not taken up again.
+    // An interface that was detached is not taken up again.
     assert!(edge.cli(&["detach", "--iface", EDGE]).status.success());
     rename("lan0", "dmz0");
     daemon.wait_for_log("lan0 is called dmz0 now");

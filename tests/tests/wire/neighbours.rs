@@ -29,7 +29,7 @@ const LIMITS: &str = "limits = [\"100 packets/s burst 100\"]";
 struct Outcome {
     /// Packets of each quiet source that passed and that did not, after the first two seconds.
     quiet: Vec<(u64, u64)>,
-    /// When packets passed, whosesoever.
+    /// The moments at which packets of any source passed.
     passed: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ fn attack(forged_per_sec: u64, quiet_per_sec: &[u64], seconds: u64) -> Outcome {
     attack_in_bursts(forged_per_sec, 1, quiet_per_sec, seconds)
 }
 
-/// The same, of which so many come at once.
+/// The attack in bursts: so many forged packets come at once.
 fn attack_in_bursts(forged_per_sec: u64, at_once: u64, quiet_per_sec: &[u64], seconds: u64) -> Outcome {
     let memory = Memory::new(&policies::source(LIMITS), Default::default());
     let mut random = fastrand::Rng::with_seed(11);
@@ -205,7 +205,7 @@ fn real_datagrams_at_a_quiet_pace_all_arrive_beside_forged_neighbours() {
             }
             got
         });
-        // Eight a second each, in turn.
+        // Each client sends eight packets a second, in turn.
         let offered = 5 * 8 * CLIENTS.len();
         for turn in 0..offered {
             clients[turn % CLIENTS.len()].send_to(b"quiet and honest", at()).unwrap();

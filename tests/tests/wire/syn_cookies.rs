@@ -219,7 +219,7 @@ fn acknowledgements_without_a_cookie_are_dropped_and_established_connections_go_
         let invalid = edge.dropped("cookie_invalid");
         let sent = report(forge(&edge, server, "ack", Some(5_000), 1.0))["sent"].as_u64().unwrap();
         assert_eq!(edge.dropped("cookie_invalid") - invalid, sent, "every one of them");
-        // This connection is older than the flood.
+        // This client's connection is older than the flood.
         client.write_all(b"still there?").unwrap();
         let mut echo = [0; 12];
         served.set_read_timeout(Some(Duration::from_secs(3))).unwrap();

@@ -15,13 +15,13 @@ use ratelimit_user::control::protocol::{Operator, Order};
 use super::{Burden, STATUS, megabytes, timed};
 use crate::{daemon::Edge, traffic::edge_with_sources};
 
-/// Blocks of operators.
+/// Blocks that operators add.
 const BLOCKS: u64 = 100_000;
 /// Of them what is measured at the beginning and at the end.
 const PART: u64 = BLOCKS / 10;
 /// Callers at once, each with one order at a time.
 const CALLERS: usize = 4;
-/// What docs/sizing.md says of them.
+/// Megabytes that docs/sizing.md says so many blocks take.
 const BLOCKS_MB: u64 = 120;
 /// CPU of the daemon for a block, in a build without optimisation.
 const CPU: Duration = Duration::from_millis(5);
@@ -95,7 +95,7 @@ fn socket_of(edge: &Edge) -> PathBuf {
         .expect("the control socket")
 }
 
-/// CPU that a process has had, in the kernel and outside of it.
+/// CPU time that a process has had, in the kernel and in user space.
 fn spent(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process");
     // Behind the name, which may have spaces in it, the times are words 12 and 13, in hundredths of a second.

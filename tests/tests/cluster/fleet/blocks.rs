@@ -207,7 +207,7 @@ fn a_caller_that_one_host_refuses_for_too_long_is_blocked_on_every_host() {
     let fleet = Fleet::start(2, LIMIT, &through_socket(&redis), api);
     let question = ["test", "--api", "search", "--ip", "203.0.113.7"];
     let block = wait_for("a block", || {
-        // All but the first are refused.
+        // The daemon refuses all questions but the first.
         fleet.hosts[0].edge.cli(&question);
         listed(&fleet.hosts[0], "203.0.113.7/32")
     });

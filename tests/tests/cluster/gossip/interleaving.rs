@@ -17,15 +17,15 @@ const HOSTS: usize = 3;
 enum Step {
     Add(usize, u32, Option<u64>),
     Remove(usize, u32),
-    /// A call and its answer.
+    /// A host calls the store and hears its answer.
     Tick(usize),
     /// A call that runs, and whose answer nobody hears.
     LostReply(usize),
     /// A call that is on its way for a while.
     Sent(usize),
-    /// One of those arrives; again, if it has before.
+    /// A call that was under way arrives; once more, if it has arrived before.
     Arrives(usize),
-    /// A daemon starts again.
+    /// The daemon of a host starts again.
     Restart(usize),
     Flush,
 }

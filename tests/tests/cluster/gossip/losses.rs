@@ -54,7 +54,7 @@ fn an_edit_that_a_daemon_left_behind_is_told_by_the_next_one_and_counts_once() {
         b.talk(&mut link).await;
         let mut next = Host::after("a", 2, &saved, list);
         assert_eq!(next.gossip.waiting(), 2);
-        // It dies before it has said anything, too.
+        // The host dies before it has said anything, too.
         let (saved, list) = left(&next);
         next = Host::after("a", 3, &saved, list);
         next.talk(&mut link).await;
@@ -121,7 +121,7 @@ fn an_emptied_store_gets_everything_back_and_removals_stay_removals() {
             host.talk(&mut link).await;
         }
         a.talk(&mut link).await;
-        // c does not hear of this.
+        // Host c does not hear of the removal.
         b.talk(&mut link).await;
         b.remove("10.3.0.0/16").unwrap();
         b.talk(&mut link).await;
@@ -153,7 +153,7 @@ fn what_is_given_back_does_not_take_the_place_of_what_was_said_since() {
         a.add(NET, None, "of a");
         a.talk(&mut link).await;
         server.ask(&["FLUSHALL"]);
-        // It hears of the loss, and has not given anything back yet.
+        // The host hears of the loss, and has not given anything back yet.
         assert!(a.tick(&mut link).await.unwrap().again);
         b.add(NET, None, "of b");
         b.talk(&mut link).await;

@@ -46,7 +46,7 @@ fn p(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-/// One of many addresses.
+/// The address with this number, of many.
 fn numbered(n: u32) -> Prefix {
     Prefix::masked(std::net::Ipv4Addr::from_bits((10 << 24) + n).into(), 32)
 }
@@ -137,7 +137,7 @@ impl Host {
         self.gossip.call(&keys(), &facts, true, self.now_ns())
     }
 
-    /// One call, heard of.
+    /// Calls the store once and takes in the answer.
     async fn tick(&mut self, link: &mut RedisLink) -> Result<GossipUpdate, StoreError> {
         let call = self.call();
         self.say(call, link).await

@@ -1,4 +1,4 @@
-//! Blocks, removals and hosts get around.
+//! Blocks, removals and members reach every host.
 
 use ratelimit_tests::redis::{Options, Redis, RedisCluster};
 use ratelimit_user::{
@@ -19,7 +19,7 @@ async fn three_hosts_converge(url: &str) {
     let [mut a, mut b, mut c] = ["a", "b", "c"].map(Host::new);
     a.add(NET, Some(600), "flood");
     assert_eq!(a.list(), [(NET.to_owned(), "flood", Layer::Cluster)], "here at once");
-    // One call of the one who says it, one of each who hears it.
+    // The host that blocks calls once, and each host that hears of the block calls once.
     for host in [&mut a, &mut b, &mut c] {
         assert_eq!(host.talk(&mut link).await, 1);
     }
@@ -71,7 +71,7 @@ fn a_host_that_was_away_catches_up_also_after_what_it_missed_is_forgotten() {
         }
         a.talk(&mut link).await;
         b.talk(&mut link).await;
-        // b is away.
+        // Host b is away meanwhile.
         a.remove("10.1.0.0/16").unwrap();
         a.add("10.4.0.0/16", None, "x");
         a.talk(&mut link).await;
@@ -292,7 +292,7 @@ fn the_second_machine_of_one_name_is_not_heard_and_knows_it_until_the_first_is_a
         assert_eq!((first.gossip.unheard(), first.prefixes()), (None, vec![NET.to_owned()]));
         second.talk(&mut link).await;
         assert!(second.gossip.unheard().is_some());
-        // It is away: its name is free.
+        // The other machine has been away for so long that the name is free.
         server.ask(&["ZINCRBY", &key("seen"), "-10000", "a"]);
         second.talk(&mut link).await;
         assert_eq!((second.gossip.unheard(), second.gossip.waiting()), (None, 0));
@@ -369,7 +369,7 @@ fn hosts_are_known_with_how_far_they_are_and_forgotten_after_a_day() {
     });
 }
 
-/// Name, state, behind, blocks, refused.
+/// Of each member: name, state, how far it is behind, its blocks, and those that it refused.
 async fn after_a_call(host: &mut Host, link: &mut RedisLink) -> Vec<(String, State, u64, u64, u64)> {
     host.tick(link).await.unwrap();
     let member = |member: &ratelimit_user::cluster::members::Member| {

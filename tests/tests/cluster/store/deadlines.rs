@@ -57,10 +57,10 @@ fn a_server_that_dies_and_comes_back_needs_mending() {
         let error = link.mend(Duration::from_secs(1)).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
         server.start();
-        // Not by itself: whoever uses it decides when.
+        // The link does not connect again by itself: whoever uses it decides when.
         assert!(counted(&mut link, "a", 2).await.is_err());
         link.mend(Duration::from_secs(1)).await.unwrap();
-        // It has saved nothing.
+        // The server has saved nothing, so its count begins anew.
         assert_eq!(counted(&mut link, "a", 2).await, Ok(1));
     });
 }
@@ -76,7 +76,7 @@ fn a_reply_that_is_lost_is_not_asked_for_again_by_itself_and_the_same_number_cou
         let error = counted(&mut link, "a", 2).await.unwrap_err();
         assert!(matches!(error, StoreError::Lost { .. }), "{error}");
         assert_eq!(proxy.lost_replies(), 1);
-        // It has run, once: nothing repeats it behind our back.
+        // The script has run once more and not twice: nothing repeats it behind our back.
         assert!(server.info("cmdstat_evalsha").starts_with("calls=2,"), "{}", server.info("cmdstat_evalsha"));
         link.mend(Duration::from_secs(1)).await.unwrap();
         assert_eq!(counted(&mut link, "a", 2).await, Ok(2));

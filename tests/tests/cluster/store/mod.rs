@@ -49,7 +49,7 @@ fn count(key: &str, sequence: u64) -> Call<'static> {
     Call { script: &COUNT, keys: vec![key.into()], args: vec![sequence.to_string().into_bytes()] }
 }
 
-/// One call, and its only answer.
+/// Makes one call and returns its only answer.
 async fn counted(link: &mut RedisLink, key: &str, sequence: u64) -> Result<i64, StoreError> {
     let mut answers = link.run(&[count(key, sequence)], SOON).await;
     assert_eq!(answers.len(), 1);

@@ -52,7 +52,7 @@ fn a_master_that_the_sentinels_have_given_up_is_left_although_it_still_answers()
         let first = store.meet().await.unwrap();
         assert_eq!(at(&first), [all.servers[0].at()]);
         assert_eq!(all.abandon(), 1);
-        // One that says nothing has no vote, and takes no time.
+        // A Sentinel that says nothing has no vote, and takes no time.
         all.sentinels[2].pause();
         let begun = Instant::now();
         let moved = met_anew(&store, &first).await;

@@ -99,7 +99,7 @@ fn a_name_that_no_sentinel_knows_and_sentinels_that_are_not_there_are_told_apart
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
         let error = open(&format!("redis+sentinel://{at}/{MASTER_NAME}")).await.unwrap_err();
         assert_eq!(error, StoreError::NoPassword { at: master.at() });
-        // It is what the Sentinel says, but no longer a master.
+        // The Sentinel still names this server, which is no longer a master.
         master.ask(&["CONFIG", "SET", "requirepass", ""]);
         master.ask(&["REPLICAOF", "127.0.0.1", "1"]);
         let error = open(&format!("redis+sentinel://{at}/{MASTER_NAME}")).await.unwrap_err();

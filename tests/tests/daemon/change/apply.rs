@@ -51,7 +51,7 @@ fn an_applied_policy_is_enforced_and_outlives_a_restart_until_the_policy_file_ch
     let status = edge.json(&["status"]);
     assert_eq!((&status["policy"], &status["policy_changed"]), (&other.as_str().into(), &false.into()));
     daemon.kill_9();
-    // Also if the applied file is gone: the text was kept.
+    // The restart goes on with the applied policy also if its file is gone: the text was kept.
     fs::remove_file(&other).unwrap();
     let daemon = edge.start_again();
     daemon.wait_for_log("the applied policy stays in force");

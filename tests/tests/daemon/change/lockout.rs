@@ -60,7 +60,7 @@ fn sessions_are_found_on_whatever_port_sshd_listens() {
     server.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let mut listening = String::new();
     BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut listening).unwrap();
-    // It hangs up on idle clients; one that is stopped does not, and the kernel connects them all the same.
+    // The server hangs up on idle clients; a stopped one does not, and the kernel completes their connections.
     run(Command::new("kill").arg("-STOP").arg(server.id().to_string()));
     let session = edge.wire.as_net(|| TcpStream::connect("10.99.0.1:2222").unwrap());
     let output = edge.cli(&["block", "add", "10.99.0.66"]);

@@ -29,11 +29,11 @@ fn a_limit_is_saved_into_the_file_with_every_comment_in_place() {
     let metadata = fs::metadata(edge.policy()).unwrap();
     assert_eq!((metadata.mode() & 0o7777, metadata.uid(), metadata.gid()), (0o640, 65534, 65534));
     assert_eq!((in_force(&edge), edge.json(&["status"])["policy_changed"].as_bool()), (2000, Some(false)));
-    // One that is not there yet.
+    // A limit that is not in the file yet.
     assert_answer(&edge.cli(&["limit", "set", "source.bytes", "40 Mbit/s", "--save"]), 0, &[]);
     let expected = expected.replace("\"100 syns/s\"", "\"100 syns/s\", \"40 Mbit/s\"");
     assert_eq!(fs::read_to_string(edge.policy()).unwrap(), expected);
-    // Tried first, then kept.
+    // A limit is tried first, then kept.
     assert_answer(&edge.cli(&["limit", "set", "source.packets", "3000/s"]), 0, &[]);
     assert_answer(&edge.cli(&["limit", "set", "source.packets", "3000/s", "--save"]), 0, &[]);
     daemon.kill_9();

@@ -14,7 +14,7 @@ use ratelimit_tests::{
 
 use super::{file, in_force, in_kernel, is_waiting, packets};
 
-/// Until nothing waits any more; panics after ten seconds.
+/// Waits until no change waits for confirmation any more; panics after ten seconds.
 fn wait_for_rollback(edge: &Edge, daemon: &Daemon) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while is_waiting(edge) {

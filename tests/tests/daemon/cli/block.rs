@@ -27,10 +27,10 @@ fn blocks_are_added_listed_changed_and_removed() {
     assert_eq!(blocks[0]["reason"], "syn flood");
     assert_eq!(blocks[1]["seconds_left"], serde_json::Value::Null);
     assert!(stdout(&edge.cli(&["block", "list"])).contains("for good"));
-    // Again, with another lifetime: changed, not doubled.
+    // The block is added again with another lifetime: changed, not doubled.
     assert!(edge.cli(&["block", "add", "203.0.113.0/24"]).status.success());
     assert_eq!(edge.json(&["block", "list"])["blocks"].as_array().unwrap().len(), 2);
-    // They outlive the daemon.
+    // Blocks outlive the daemon.
     daemon.kill_9();
     let _daemon = edge.start(POLICY);
     assert_eq!(edge.json(&["status"])["policy_generation"], 2, "policies are counted through restarts");
@@ -96,7 +96,7 @@ fn lists_outlive_the_maps_and_each_change_is_a_line_of_the_log_with_who_and_why(
     assert_eq!(blocks[0]["seconds_left"], null);
     assert!((3500..=3600).contains(&blocks[1]["seconds_left"].as_u64().unwrap()), "{blocks}");
     assert_eq!(edge.json(&["allow", "list"])["allows"], serde_json::json!(["198.51.100.0/24"]));
-    // One daemon writes there.
+    // One daemon writes into this directory.
     let other = Edge::new();
     other.write_policy(POLICY);
     let mut second = other.run_command();

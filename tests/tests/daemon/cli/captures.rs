@@ -126,7 +126,7 @@ fn a_replay_says_who_was_refused_when_and_by_which_limit_and_what_differs_from_a
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Its own addresses are left out if they are named.
+    // The host's own addresses are left out if they are named.
     let answer = json(&["replay", file, "--policy", &policy, "--ours", "203.0.113.0/24"]);
     assert_eq!(
         (&answer["capture"]["outgoing_packets"], &answer["capture"]["packets"]),
@@ -252,7 +252,7 @@ fn packets_that_the_kernel_has_joined_count_as_many_as_were_on_the_wire() {
     let mut listening = edge.cli_command(&["suggest", "--iface", EDGE, "--for", "3s", "--output", "json"]);
     let mut listening =
         listening.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start to listen");
-    // It says that it listens.
+    // The command says that it listens.
     let mut told = BufReader::new(listening.stderr.take().expect("stderr"));
     told.read_line(&mut String::new()).expect("a line");
     let received = thread::spawn(move || {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{POLICY, status::http_get};
 
-/// Files like the kernel's.
+/// A directory of files like those of the kernel under /proc.
 struct Proc(PathBuf);
 
 impl Proc {
@@ -41,7 +41,7 @@ impl Proc {
         self.write("net/softnet_stat", &format!("9 0 3 0 0 0 0 0 0 0 0 {packets:08x} 00000000\n"));
     }
 
-    /// A daemon that reads them.
+    /// Starts a daemon that reads these files.
     fn start(&self, edge: &Edge) -> Daemon {
         self.start_with(edge, &format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n"))
     }

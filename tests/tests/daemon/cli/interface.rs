@@ -106,7 +106,7 @@ fn an_interface_named_twice_is_guarded_once() {
 fn a_link_of_another_network_namespace_is_left_alone() {
     let (edge, other) = (Edge::new(), Edge::new());
     edge.start(POLICY).kill_9();
-    // The same pin directory, seen from a host whose edge0 is another interface.
+    // The pin directory of the first host, seen from a host whose edge0 is another interface.
     let run_in_other = |iface: &str| {
         let mut command = other.wire.on_edge(binary("ratelimit"));
         command.arg("run").arg("--policy").arg(edge.policy()).args(["--iface", iface]);

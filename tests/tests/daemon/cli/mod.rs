@@ -34,7 +34,7 @@ use ratelimit_tests::{
 
 const POLICY: &str = "[source]\nlimits = [\"5000 packets/s burst 10000\", \"100 syns/s\"]\n";
 
-/// Somebody who is not root.
+/// The user id of somebody who is not root.
 const NOBODY: &str = "65534";
 
 fn ratelimit(words: &[&str]) -> Output {
@@ -56,7 +56,7 @@ fn assert_run_refused(edge: &Edge, words: &[&str], code: i32, sentence: &[&str])
     assert_command_refused(edge, command, code, sentence);
 }
 
-/// The same however it is started.
+/// A command is refused with this code and sentence, however the command is started.
 fn assert_command_refused(edge: &Edge, mut command: Command, code: i32, sentence: &[&str]) {
     let output = command.output().unwrap();
     assert_refused(&output, code, sentence);

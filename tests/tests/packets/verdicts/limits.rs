@@ -179,7 +179,7 @@ fn a_limit_keeps_what_was_spent_when_the_file_is_reordered() {
     }
 }
 
-/// The same policy as a later one.
+/// A policy with another generation.
 fn next(mut desired: Desired, generation: u64) -> Desired {
     desired.policy.generation = generation;
     desired

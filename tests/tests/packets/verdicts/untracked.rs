@@ -91,8 +91,8 @@ fn tracked_sources_still_find_tokens_when_untracked_sources_have_used_their_part
     for host in 0..10_000_u32 {
         loaded.run(&Ipv4::from(Ipv4Addr::from_bits(0x0a00_0000 + host)).udp_frame(8));
     }
-    let stranger = Ipv4::from([172, 16, 0, 1]).udp_frame(8);
-    assert_eq!(loaded.outcome(&stranger).moved[0].0, Reason::ServiceTotal);
+    let untracked = Ipv4::from([172, 16, 0, 1]).udp_frame(8);
+    assert_eq!(loaded.outcome(&untracked).moved[0].0, Reason::ServiceTotal);
     for _ in 0..100 {
         assert_eq!(loaded.outcome(&known).moved[0].0, Reason::Conforming);
     }

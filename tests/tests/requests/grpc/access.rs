@@ -5,9 +5,9 @@ use std::{fs, process::Command};
 use ratelimit_tests::{redis::Certificates, service::Service};
 
 const POLICY: &str = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"10/hour\"]\n";
-/// An empty message.
+/// An empty message as gRPC frames it.
 const NOTHING: [u8; 5] = [0; 5];
-/// `SERVING`.
+/// The answer `SERVING` as gRPC frames it.
 const HEALTHY: [u8; 7] = [0, 0, 0, 0, 2, 8, 1];
 
 #[test]

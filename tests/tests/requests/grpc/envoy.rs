@@ -116,7 +116,7 @@ fn two_envoys_of_two_hosts_serve_nearly_all_of_a_limit_and_never_more_than_its_b
     let ask = |envoy: &Envoy| {
         let mut served = Vec::new();
         for n in 0..900 {
-            // Thirty a second at each.
+            // Each Envoy gets thirty requests a second.
             std::thread::sleep(Duration::from_millis(n * 1000 / 30).saturating_sub(begun.elapsed()));
             if envoy.get("ann").status == 200 {
                 served.push(begun.elapsed().as_secs_f64());

@@ -15,7 +15,7 @@ use ratelimit_user::serve::grpc::messages::{
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Names and values.
+/// A descriptor of these names and values.
 fn descriptor(entries: &[(&'static str, &'static str)]) -> Descriptor {
     let entry = |(key, value): &(&'static str, &'static str)| DescriptorEntry {
         key: (*key).into(),
@@ -103,7 +103,7 @@ fn a_descriptor_that_refuses_costs_the_others_nothing() {
     let alone = asked(vec![descriptor(&[("api", "large"), ("user", "ann")])]);
     assert_eq!(remaining(&ask(&mut client, &alone).expect("an answer")), [8], "the second cost nothing");
 
-    // The same key twice: both fit alone and not together.
+    // One key twice in a question: each fits alone, and both do not fit together.
     let twice = asked(vec![descriptor(&[("api", "small"), ("user", "bob")]); 2]);
     let refused = ask(&mut client, &twice).expect("an answer");
     assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::Ok, Verdict::OverLimit]));

@@ -178,7 +178,7 @@ fn buckets_that_the_policy_does_not_have_are_denied_and_bad_ones_cost_the_others
     assert_eq!(answer.bucket_action.len(), 1, "{answer:?}");
 }
 
-/// A proxy, and what it has.
+/// A proxy, and the assignment that it has.
 struct Proxy {
     client: Client,
     stream: Stream,
@@ -229,7 +229,7 @@ fn proxies_of_two_hosts_are_given_nearly_all_of_a_limit_and_never_more_than_its_
     for eighth in 0..24 {
         let due = Duration::from_millis(125 * eighth);
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
-        // They report in turn, and each has more to do than all of the limit.
+        // The proxies report in turn, and each has more to do than the whole limit.
         proxies[eighth as usize % 2].uses(60);
         let used: u64 = proxies.iter().map(|proxy| proxy.used).sum();
         let admitted = 100.0 + 200.0 * begun.elapsed().as_secs_f64();

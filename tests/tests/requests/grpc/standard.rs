@@ -21,7 +21,7 @@ fn services_are_healthy_and_others_unknown() {
     let ending =
         client.call::<HealthCheckResponse>("/grpc.health.v1.Health/Check", &of("x.Y")).expect_err("unknown");
     assert_eq!((ending.code, &ending.message[..]), (5, "there is no service \"x.Y\""));
-    // A watch stays open.
+    // A stream of `Watch` stays open.
     let mut watched = client.watch("/grpc.health.v1.Health/Watch", &of(""));
     let answer: HealthCheckResponse = client.receive(&mut watched).expect("an answer");
     assert_eq!(answer.status(), ServingStatus::Serving);

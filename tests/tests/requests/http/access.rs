@@ -1,4 +1,4 @@
-//! Paths, methods, tokens.
+//! Which paths and methods there are, and which of them need a token.
 
 use std::{fs, net::TcpStream, os::unix::net::UnixStream, process::Command};
 
@@ -68,12 +68,12 @@ fn whoever_has_no_token_gets_no_answer_but_that_the_service_lives() {
     // Rights to the socket's file are enough.
     let stream = UnixStream::connect(service.http_socket()).expect("connect");
     let reply = Client::new(stream).get("/v1/check?user=ann&api=a");
-    // So is the token.
+    // The token is enough too.
     let shown =
         [("Authorization", "Bearer a-token-that-nobody-guesses"), ("Content-Type", "application/json")];
     let elsewhere = "{\"user\":\"bob\",\"api\":\"a\"}";
     assert_eq!(client.ask("POST", "/v1/reset", &shown, elsewhere).status, 204);
-    // Two have been taken with the token.
+    // Two requests have been counted with the token.
     assert_eq!((reply.status, reply.field("ratelimit").unwrap().split(';').nth(1)), (200, Some("r=2")));
 }
 

@@ -78,7 +78,7 @@ fn bytes_that_are_no_http_end_the_connection_and_nothing_else() {
         fields.as_bytes(),
     ] {
         let mut client = service.connect();
-        // It may be closed before all of it is sent.
+        // The service may close before all bytes are sent.
         let _closed = std::io::Write::write_all(&mut client.stream(), bytes);
         let _closed = client.stream().shutdown(std::net::Shutdown::Write);
         let rest = client.rest();

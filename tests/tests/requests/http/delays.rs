@@ -22,7 +22,7 @@ fn an_answer_comes_when_it_is_the_requests_turn() {
     assert_eq!(second.status, 200);
     assert!((1..=500).contains(&held), "{held}");
     assert!(begun.elapsed() >= Duration::from_millis(499), "{:?}", begun.elapsed());
-    // Others are answered meanwhile.
+    // Other users are answered meanwhile.
     let mut waiting = service.connect();
     waiting.send(b"GET /v1/check?user=ann&api=queue HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(service.get("/v1/check?user=bob&api=queue").field("x-ratelimit-delayed"), None);
@@ -46,6 +46,6 @@ fn a_caller_that_does_not_wait_gives_its_place_back() {
     let asked = Instant::now();
     drop(gone);
     wait_for("places that are given back", || (left() < queued.saturating_sub(1_400)).then_some(()));
-    // They were not just waited for.
+    // The places were given back, and did not run out while the test waited.
     assert!(asked.elapsed() < Duration::from_millis(800), "{:?}", asked.elapsed());
 }

@@ -21,7 +21,7 @@ fn a_program_on_this_host_speaks_for_others() {
     let mut client = service.connect();
     assert_eq!(client.get("/v1/check?api=a&ip=192.0.2.1").status, 200);
     assert_eq!(client.get_with("/v1/check?api=a", &[("X-RateLimit-Ip", "192.0.2.1")]).status, 429);
-    // The same address by whichever way it is told.
+    // One address counts as one, by whichever way it is told.
     for chain in ["192.0.2.1", "198.51.100.1, 192.0.2.1, 10.0.0.1", "::ffff:192.0.2.1"] {
         assert_eq!(client.get_with("/v1/check?api=a", &[("X-Forwarded-For", chain)]).status, 429, "{chain}");
     }
@@ -31,7 +31,7 @@ fn a_program_on_this_host_speaks_for_others() {
     // What it says itself counts more than what proxies have said.
     let both = [("X-Forwarded-For", "192.0.2.1")];
     assert_eq!(client.get_with("/v1/check?api=a&ip=2001:db8::1", &both).status, 200);
-    // It speaks for itself if it says nothing.
+    // A program that forwards for nobody speaks for itself.
     assert_eq!(client.get("/v1/check?api=a").status, 200);
     assert_eq!(client.get("/v1/check?api=a&ip=127.0.0.1").status, 429);
 }

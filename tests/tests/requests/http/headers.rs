@@ -120,7 +120,7 @@ fn a_request_that_never_fits_is_not_told_to_come_again() {
         );
         assert_eq!(reply.json().get("retry_after"), None);
     }
-    // And nothing was taken.
+    // The refused request has taken nothing.
     let reply = service.get("/v1/check?user=ann&api=search&cost=3");
     assert_eq!((reply.status, reply.field("ratelimit").unwrap().split(';').nth(1)), (200, Some("r=0")));
 }
@@ -156,7 +156,7 @@ fn further_parts_of_a_key_tell_requests_apart() {
     assert_eq!(client.get("/v1/check?user=ann&api=tenants&tenant=green").status, 200);
     let again = [("X-RateLimit-Key-Tenant", "blue")];
     assert_eq!(client.get_with("/v1/check?user=ann&api=tenants", &again).status, 429);
-    // Those that name none are one.
+    // Requests without a tenant share one count.
     assert_eq!(client.get("/v1/check?user=ann&api=tenants").status, 200);
     assert_eq!(client.get("/v1/check?user=ann&api=tenants&tenant=").status, 429);
 }

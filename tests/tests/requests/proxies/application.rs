@@ -31,12 +31,12 @@ impl Application {
         Self { address, answered }
     }
 
-    /// Requests so far.
+    /// How many requests the application has answered so far.
     pub(crate) fn answered(&self) -> usize {
         self.answered.load(Ordering::SeqCst)
     }
 
-    /// Counts from the beginning.
+    /// Begins to count from zero.
     pub(crate) fn forget(&self) {
         self.answered.store(0, Ordering::SeqCst);
     }

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::Path};
 
-/// One page.
+/// One page of `docs/integrations`.
 pub(crate) struct Documented {
     blocks: Vec<(String, String)>,
 }
 
 impl Documented {
-    /// Reads a page.
+    /// Reads a page of `docs/integrations`.
     pub(crate) fn read(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/integrations/{name}.md"));
         let text =

@@ -34,7 +34,7 @@ impl Site {
         Self::edited(page, files, service, str::to_owned, command)
     }
 
-    /// The same with another policy, and a configuration that was changed.
+    /// A site with another policy, and a configuration that `edit` has changed.
     fn edited(
         page: &str,
         files: &[(&str, usize, &str)],

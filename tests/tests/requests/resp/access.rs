@@ -80,7 +80,7 @@ fn who_speaks_http_is_hung_up_on_and_nothing_of_it_is_carried_out() {
         assert_eq!(browser.rest(), "", "{page}");
         assert!(caller.ask("CHECK ann search PEEK").starts_with("1 5 "), "{page}");
     }
-    // The same words of somebody who has shown no token.
+    // A caller who has shown no token uses the same words.
     let guarded = guarded("browser");
     let mut browser = super::caller(&guarded);
     browser.send(format!("POST / HTTP/1.1\r\n\r\nAUTH {TOKEN}\r\nCHECK ann search\r\n").as_bytes());

@@ -148,7 +148,7 @@ fn a_delayed_answer_is_held_and_those_behind_it_wait() {
     let began = Instant::now();
     caller.send(b"CHECK ann queue\r\nCHECK ann queue\r\nCHECK ann queue\r\nPING behind\r\n");
     assert_eq!(timeless(&caller.receive()), "1 4 queue allowed");
-    // Nobody else waits.
+    // No other caller waits meanwhile.
     assert_eq!(other.ask("PING"), "PONG");
     let delayed = caller.receive();
     assert!(delayed.ends_with("queue delayed"), "{delayed}");

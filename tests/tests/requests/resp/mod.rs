@@ -42,7 +42,7 @@ fn service() -> Service {
     Service::start(POLICY)
 }
 
-/// The same with a limit of open files that it cannot raise.
+/// A service with a limit of open files that it cannot raise.
 fn service_with_open_files(most: u32) -> Service {
     Service::start_limited(POLICY, "", most)
 }
