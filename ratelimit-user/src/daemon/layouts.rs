@@ -1,8 +1,8 @@
 //! Moving from maps of another layout to our own: without a gap, and without giving anything twice.
 //!
 //! The old maps stay in force until the links run the new program. When that is, only the kernel knows: a link is switched while the daemon waits
-//! for it, within a millisecond or, on a busy machine, within half a minute. So the new maps are **held** until every link has been switched: they
-//! admit nothing that a limit applies to. Then what was used of windows is copied, which nobody counts in any more, and everything else begins spent
+//! for it, within a millisecond or, on a busy machine, within a minute and a half. So the new maps are **held** until every link has been switched:
+//! they admit nothing that a limit applies to. A thread renews that for as long as it takes. Then what was used of windows is copied, which nobody counts in any more, and everything else begins spent
 //! at that moment.
 //!
 //! | layout | lists | buckets of sources | users, totals, prefixes, leases | windows |
@@ -13,7 +13,12 @@
 //! "Begin spent" costs an honest sender its burst once, and never admits more: what a bucket of another build means is not known, and
 //! buckets are charged until the last moment, so that a copy of them would be behind.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
 
 use ratelimit_common::limit::gcra;
 
@@ -33,9 +38,11 @@ use crate::{
     policy::{Policy, User},
 };
 
-/// For so long new maps are held at most: if nobody says meanwhile that the links have been switched, because the daemon was killed, buckets begin spent
-/// when this time has passed. Below `gcra::SOON_Q8`, the most that a moment may lie ahead, by what it takes to write a policy.
+/// For so long new maps are held if nobody renews it, because the daemon was killed: buckets begin spent when this time has passed. Below
+/// `gcra::SOON_Q8`, the most that a moment may lie ahead, by what it takes to write a policy.
 const HELD_NS: u64 = 60_000_000_000;
+/// How often it is renewed while links are being switched: often enough that one renewal may take as long as a slow switch.
+const RENEWED_EVERY: Duration = Duration::from_nanos(HELD_NS / 6);
 
 /// Layouts beside ours that have maps pinned.
 #[derive(Debug)]
@@ -134,6 +141,35 @@ impl OtherLayouts {
         Ok(())
     }
 
+    /// Does something that the kernel may take long for, and keeps the new maps held meanwhile.
+    pub(super) fn held_while<R>(
+        &self,
+        maps: &mut KernelMaps,
+        desired: &mut Desired,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        if !self.lost_sight() {
+            return work();
+        }
+        let renew = || {
+            // Another generation, because a CPU may have noted until when the one before refuses.
+            desired.policy.generation += 1;
+            if let Err(error) = self.hold(maps, desired) {
+                log::error(format!("{error}: limits may admit a burst twice when the program is replaced"));
+            }
+        };
+        again_while(RENEWED_EVERY, renew, work)
+    }
+
+    /// Holds maps that have the policy already.
+    fn hold(&self, maps: &mut KernelMaps, desired: &Desired) -> Result<(), DataplaneError> {
+        let now_ns = probe::now_ns();
+        let held = self.held(desired, now_ns).into_owned();
+        let (new_users, new_user_windows, changed_totals) = (vec![], vec![], vec![]);
+        maps.set_policy(&Desired { new_users, new_user_windows, changed_totals, ..held })?;
+        if self.shared { Ok(()) } else { maps.spend_totals(desired, gcra::time_q8(now_ns + HELD_NS)) }
+    }
+
     /// Ends the holding, now that every link has the new program. `desired` is what is in force from then on.
     pub(super) fn begin(
         &self,
@@ -180,6 +216,24 @@ impl OtherLayouts {
     pub(super) fn remove(self, pins: &PinDir) -> Result<(), DataplaneError> {
         self.layouts.into_iter().try_for_each(|layout| pins.remove_maps(layout))
     }
+}
+
+/// Does something again and again, for as long as something else takes.
+fn again_while<R>(every: Duration, mut again: impl FnMut() + Send, work: impl FnOnce() -> R) -> R {
+    let (working, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let renew = move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                again();
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("held".to_owned()).spawn_scoped(scope, renew) {
+            log::warning(format!("cannot start a thread while the program is replaced: {error}"));
+        }
+        let done = work();
+        drop(working);
+        done
+    })
 }
 
 #[cfg(test)]
@@ -229,6 +283,24 @@ mod tests {
             assert_eq!(owed(&begun, switched_ns + 2 * SECOND), [0; 3]);
             assert_ne!(begun.policy.generation, held.policy.generation, "what a CPU noted is over");
         }
+    }
+
+    #[test]
+    fn maps_are_held_anew_for_as_long_as_links_take_and_no_longer() {
+        let (renewed, renewals) = mpsc::channel();
+        let mut count = 0;
+        let again = || {
+            count += 1;
+            renewed.send(()).unwrap();
+        };
+        // The switch takes until the third renewal, however long that is.
+        let switch = || (0..3).for_each(|_| renewals.recv().unwrap());
+        again_while(Duration::from_millis(1), again, switch);
+        assert!(count >= 3);
+        let late = renewals.try_iter().count();
+        assert_eq!(late, count - 3, "none after its end");
+        again_while(Duration::from_secs(3_600), || unreachable!("it was over at once"), || ());
+        assert!(RENEWED_EVERY.as_nanos() < u128::from(HELD_NS / 2), "one renewal may fail");
     }
 
     #[test]

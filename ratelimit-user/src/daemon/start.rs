@@ -128,13 +128,13 @@ fn put_in_force(
     let users = maps.user_sets()?;
     // Drivers may take seconds to attach, and a policy says from when on what a change loses sight of counts as spent: so this is done
     // once more after that.
-    let compile = |now_q8: u64| {
+    let compile = |generation: u64, now_q8: u64| {
         let in_force = before.as_deref().zip(names_before.as_ref());
         let in_force =
             in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None, now_q8 });
         compile::desired(policy, &facts, generation, in_force)
     };
-    let mut desired = compile(probe::switch_q8());
+    let mut desired = compile(generation, probe::switch_q8());
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
@@ -143,14 +143,16 @@ fn put_in_force(
         others.enforce(&mut maps, &mut lists, &desired)?;
     }
     progress::step("attaching to interfaces: drivers may take seconds for it");
-    let mut guarded = attach::attach_new(&mut program, &pins, names, options.generic)?;
+    let attach = || attach::attach_new(&mut program, &pins, names, options.generic);
+    let mut guarded = others.held_while(&mut maps, &mut desired, attach)?;
     if before.is_some() || others.lost_sight() {
-        desired = compile(probe::switch_q8());
+        desired = compile(desired.policy.generation, probe::switch_q8());
         progress::step("writing the policy into the kernel");
         others.enforce(&mut maps, &mut lists, &desired)?;
     }
     progress::step("replacing the program of interfaces that are guarded already");
-    let replaced = attach::replace_all(&mut program, &pins, &guarded);
+    let replace = || attach::replace_all(&mut program, &pins, &guarded);
+    let replaced = others.held_while(&mut maps, &mut desired, replace);
     // Also after a failure: links that have the new program admit nothing until then.
     others.begin(&pins, &mut maps, policy, &mut desired)?;
     let replaced = replaced?;
