@@ -108,7 +108,7 @@ impl LaneKeeper {
         for (family, v4) in [true, false].into_iter().enumerate() {
             let changed = || changes.iter().filter(move |change| change.prefix().is_v4() == v4);
             let coming = changed().any(|change| matches!(change, Change::Set(..)));
-            now.listed[family] = u32::from(super::has_family(lists, v4) || coming);
+            now.listed[family] = u32::from(super::lists::has_family(lists, v4) || coming);
             let source_bits = self.source_bits.map_or(0, |bits| bits[family]);
             if changed().any(|change| {
                 u32::from(change.prefix().len()) > source_bits || lets_pass(lists, change, now_ns)
@@ -130,7 +130,7 @@ impl LaneKeeper {
         self.lengths.count(lists);
         let mut now = self.read()?;
         for (family, v4) in [true, false].into_iter().enumerate() {
-            now.listed[family] = u32::from(super::has_family(lists, v4));
+            now.listed[family] = u32::from(super::lists::has_family(lists, v4));
             let uniform = self.source_bits.is_some_and(|bits| self.lengths.within(family, bits[family]));
             if now.lane_from_ns[family] == NEVER_NS && uniform {
                 now.lane_from_ns[family] = lane_opens_ns(probe::now_ns());

@@ -1,0 +1,109 @@
+//! The counters of the program: frames and bytes by service, reason and fate.
+
+use std::{fmt, sync::Arc};
+
+use aya::maps::{MapData, PerCpuArray};
+use ratelimit_common::abi::{
+    Counter, Reason, Verdict,
+    counter::{Fate, slot},
+};
+
+use super::KernelMaps;
+use crate::dataplane::DataplaneError;
+
+/// One counter of the program, all CPUs added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// 0, or one more than the index of a service.
+    pub service: u32,
+    /// The reason that the frames ended with.
+    pub reason: Reason,
+    /// What became of the frames.
+    pub fate: Fate,
+    /// How many frames, and how many bytes.
+    pub counter: Counter,
+}
+
+impl KernelMaps {
+    /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there
+    /// was since this was loaded.
+    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
+        read_counts(&self.counters, self.counted.iter().copied())
+    }
+
+    /// The counters, to be read without holding up anything else: thousands of system calls where there are many services.
+    pub fn meters(&self) -> Meters {
+        Meters { counters: Arc::clone(&self.counters), services: self.counted.iter().copied().collect() }
+    }
+
+    /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
+    pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
+        let mut sums: Vec<(Reason, Counter)> =
+            Reason::ALL.iter().map(|reason| (*reason, Counter { packets: 0, bytes: 0 })).collect();
+        for count in self.counts()?.iter().filter(|count| count.fate == Fate::Decided) {
+            let (_, sum) = &mut sums[count.reason as usize];
+            sum.packets = sum.packets.wrapping_add(count.counter.packets);
+            sum.bytes = sum.bytes.wrapping_add(count.counter.bytes);
+        }
+        Ok(sums)
+    }
+
+    /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
+    pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
+        self.counted
+            .iter()
+            .map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets))
+            .sum()
+    }
+
+    fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
+        read_counter(&self.counters, slot)
+    }
+}
+
+/// The counters of some services.
+pub struct Meters {
+    counters: Arc<PerCpuArray<MapData, Counter>>,
+    services: Vec<u32>,
+}
+
+impl Meters {
+    /// Every counter, all CPUs added up.
+    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
+        read_counts(&self.counters, self.services.iter().copied())
+    }
+}
+
+// aya's arrays by CPU have no Debug of their own.
+impl fmt::Debug for Meters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meters").field("services", &self.services).finish_non_exhaustive()
+    }
+}
+
+/// Every counter of these services, all CPUs added up. Service 0 is packets for none.
+pub(in crate::dataplane) fn read_counts(
+    counters: &PerCpuArray<MapData, Counter>,
+    services: impl Iterator<Item = u32>,
+) -> Result<Vec<Count>, DataplaneError> {
+    let mut counts = Vec::new();
+    for service in services {
+        for reason in Reason::ALL.iter().copied() {
+            // Other fates are for what would be dropped.
+            let dropped = reason.verdict() == Verdict::Drop;
+            for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
+                let counter = read_counter(counters, slot(service, reason, fate))?;
+                counts.push(Count { service, reason, fate, counter });
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn read_counter(counters: &PerCpuArray<MapData, Counter>, slot: u32) -> Result<Counter, DataplaneError> {
+    let per_cpu = counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
+    Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
+        packets: sum.packets.wrapping_add(one.packets),
+        bytes: sum.bytes.wrapping_add(one.bytes),
+    }))
+}

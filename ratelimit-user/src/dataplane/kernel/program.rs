@@ -1,0 +1,267 @@
+//! The program: loaded and verified, with the programs that it jumps to.
+
+use std::fmt;
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader,
+    maps::{HashMap, MapData, MapError, ProgramArray},
+    programs::{ProgramError, Xdp},
+};
+use ratelimit_common::abi::{
+    listener::{self, Offsets},
+    names,
+};
+
+use super::{KernelMaps, take_map};
+use crate::dataplane::{
+    DataplaneError,
+    error::whole_chain,
+    framing::Framing,
+    kept::KeptVariables,
+    listener::{Unreadable, offsets},
+    pin::{Layout, PinDir},
+    trace::{Image, TracedVerdict, VerdictLog},
+};
+
+/// A verified program, not attached to anything by itself.
+pub struct Program {
+    ebpf: Ebpf,
+    /// Size of the table, for the error that there is no memory.
+    sources: u32,
+    jumps: ProgramArray<MapData>,
+    jumps_ip: ProgramArray<MapData>,
+    /// Interfaces by which nobody is answered.
+    silent: HashMap<MapData, u32, u32>,
+    /// Whether the program for IP links is in the kernel. Most hosts never need it.
+    has_ip: bool,
+    cookie_problem: Option<String>,
+    listener_problem: Option<String>,
+}
+
+/// Sources that can have windows at once, in a table for so many: windows take twice the room of buckets, and few limits are counted so.
+fn windowed_sources(sources: u32) -> u32 {
+    (sources / 4).max(MIN_WINDOWED_SOURCES)
+}
+
+const MIN_WINDOWED_SOURCES: u32 = 1_024;
+
+/// Attempts to load the program; each failed one met a signal.
+const LOAD_ATTEMPTS: u32 = 20;
+
+/// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
+pub fn load(pins: Option<&PinDir>, sources: u32) -> Result<(Program, KernelMaps), DataplaneError> {
+    load_image(pins, sources, offsets(), Image::PLAIN)
+}
+
+/// Loads one of the builds of the program, which is told where this kernel keeps what listeners ask for, or why that is not known.
+pub fn load_image(
+    pins: Option<&PinDir>,
+    sources: u32,
+    offsets: Result<Offsets, Unreadable>,
+    image: Image,
+) -> Result<(Program, KernelMaps), DataplaneError> {
+    let (mut program, mut maps) =
+        load_reading(pins, sources, offsets.as_ref().unwrap_or(&listener::UNKNOWN), image)?;
+    let mut problem = offsets.err();
+    if problem.is_none()
+        && let Some(refused) = program.cookie_problem.take()
+    {
+        // Once more, for a kernel that minds only that listeners are read. With another reason it says the same again.
+        problem = Some(Unreadable::Refused(refused));
+        (program, maps) = load_reading(pins, sources, &listener::UNKNOWN, image)?;
+    }
+    program.listener_problem = problem.map(|problem| problem.to_string());
+    Ok((program, maps))
+}
+
+/// Loads one of the builds of the program once, with these offsets.
+fn load_reading(
+    pins: Option<&PinDir>,
+    sources: u32,
+    offsets: &Offsets,
+    image: Image,
+) -> Result<(Program, KernelMaps), DataplaneError> {
+    let level = image.level.map(|level| level as u8);
+    let layout = Layout::current(sources);
+    let kept = pins.map(|pins| KeptVariables::read(pins, layout)).transpose()?.flatten();
+    let mut loader = EbpfLoader::new();
+    loader.override_global(listener::LISTENER, offsets, true);
+    if let Some(level) = &level {
+        loader.override_global(aya_log::LEVEL, level, true);
+    }
+    loader.map_max_entries(names::BUCKETS, sources);
+    loader.map_max_entries(names::WINDOWS, windowed_sources(sources));
+    loader.map_max_entries(names::KEPT_WINDOWS, windowed_sources(sources) / 2);
+    if let Some(pins) = pins {
+        pins.create(layout)?;
+        for name in names::MAPS {
+            loader.map_pin_path(name, pins.map(layout, name));
+        }
+    }
+    if let Some(kept) = &kept {
+        kept.hand_to(&mut loader);
+    }
+    let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
+    let maps = KernelMaps::take(&mut ebpf)?;
+    let mut program = Program {
+        sources,
+        jumps: take_map(&mut ebpf, names::JUMPS)?,
+        jumps_ip: take_map(&mut ebpf, names::JUMPS_IP)?,
+        silent: take_map(&mut ebpf, names::SILENT)?,
+        ebpf,
+        has_ip: false,
+        cookie_problem: None,
+        listener_problem: None,
+    };
+    verify(program.xdp()?, sources)?;
+    let successors: Vec<(u32, &str)> = (0..).zip(names::SUCCESSORS).collect();
+    let (cookies, others) = successors.split_at(names::COOKIE_PROGRAMS);
+    program.load_successors(Framing::Ethernet, others)?;
+    // A kernel that does not take these still gets everything else.
+    let cookies = program.load_successors(Framing::Ethernet, cookies);
+    program.cookie_problem = cookies.err().map(|error| error.to_string());
+    Ok((program, maps))
+}
+
+/// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes long enough to
+/// meet one; the signal is dealt with in between.
+fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match xdp.load() {
+            Ok(()) => return Ok(()),
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(libc::EAGAIN) && attempts < LOAD_ATTEMPTS => {}
+            Err(ProgramError::LoadError { io_error, .. })
+                if io_error.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                return Err(DataplaneError::NoMemory { sources });
+            }
+            Err(error) => return Err(verifier_error(&error)),
+        }
+    }
+}
+
+impl Program {
+    /// The program for Ethernet.
+    pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
+        self.one(names::PROGRAM)
+    }
+
+    /// The program for interfaces of this framing. The program for IP links is loaded when it is first asked for.
+    pub fn for_framing(&mut self, framing: Framing) -> Result<&mut Xdp, DataplaneError> {
+        if framing == Framing::Ethernet {
+            return self.xdp();
+        }
+        if !self.has_ip {
+            let sources = self.sources;
+            verify(self.one(names::PROGRAM_IP)?, sources)?;
+            let [prove, mark] = names::SUCCESSORS_IP;
+            self.load_successors(framing, &[mark])?;
+            // Where this fails, the programs for cookies on Ethernet failed too, and the daemon has said so.
+            let _said = self.load_successors(framing, &[prove]);
+            self.has_ip = true;
+        }
+        self.one(names::PROGRAM_IP)
+    }
+
+    /// Has packets that come in by an interface answered, or not.
+    pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
+        let done = if silent {
+            self.silent.insert(index, 1, 0)
+        } else {
+            match self.silent.remove(&index) {
+                Err(MapError::KeyNotFound) => Ok(()),
+                done => done,
+            }
+        };
+        done.map_err(DataplaneError::map("say where nobody is answered"))
+    }
+
+    /// Why this kernel does not take the programs for SYN cookies.
+    pub fn cookie_problem(&self) -> Option<&str> {
+        self.cookie_problem.as_deref()
+    }
+
+    /// Why the programs for SYN cookies do not know what a listener asks for.
+    pub fn listener_problem(&self) -> Option<&str> {
+        self.listener_problem.as_deref()
+    }
+
+    /// The log of a traced program, which hands each verdict to `told`.
+    pub fn verdicts<F: Fn(TracedVerdict) + Send + Sync>(
+        &mut self,
+        told: F,
+    ) -> Result<VerdictLog<F>, DataplaneError> {
+        VerdictLog::new(&mut self.ebpf, told)
+    }
+
+    /// One program by name.
+    pub fn one(&mut self, name: &str) -> Result<&mut Xdp, DataplaneError> {
+        let missing = || DataplaneError::Load { reason: format!("the object has no program {name}") };
+        let program = self.ebpf.program_mut(name).ok_or_else(missing)?;
+        program.try_into().map_err(|error: ProgramError| verifier_error(&error))
+    }
+
+    fn load_successors(
+        &mut self,
+        framing: Framing,
+        successors: &[(u32, &'static str)],
+    ) -> Result<(), DataplaneError> {
+        for (place, name) in successors {
+            let sources = self.sources;
+            verify(self.one(name)?, sources)?;
+            let fd = self.one(name)?.fd().and_then(|fd| Ok(fd.try_clone()?));
+            let fd = fd.map_err(|error| verifier_error(&error))?;
+            let jumps = match framing {
+                Framing::Ethernet => &mut self.jumps,
+                Framing::Ip => &mut self.jumps_ip,
+            };
+            jumps
+                .set(*place, &fd, 0)
+                .map_err(DataplaneError::map("put the programs in place that this one jumps to"))?;
+        }
+        Ok(())
+    }
+}
+
+// aya's arrays of programs have no Debug of their own.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("ebpf", &self.ebpf).finish_non_exhaustive()
+    }
+}
+
+fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
+    if let EbpfError::MapError(MapError::CreateError { name, io_error }) = error {
+        match io_error.raw_os_error() {
+            Some(libc::EPERM) => {
+                return DataplaneError::NotPermitted { action: format!("to make map {name}") };
+            }
+            Some(libc::ENOMEM | libc::E2BIG) => return DataplaneError::NoMemory { sources },
+            _ => {}
+        }
+    }
+    DataplaneError::Load { reason: whole_chain(error) }
+}
+
+/// A verifier log is thousands of lines; the last one before its statistics says what is wrong.
+fn verifier_error(error: &ProgramError) -> DataplaneError {
+    if let ProgramError::LoadError { io_error, verifier_log } = error {
+        if io_error.raw_os_error() == Some(libc::EPERM) {
+            return DataplaneError::NotPermitted { action: "to load the program".into() };
+        }
+        let log = verifier_log.to_string();
+        let line = log
+            .lines()
+            .rfind(|line| !line.is_empty() && !line.starts_with("processed ") && !is_statistic(line));
+        let reason = format!("the verifier refused it ({io_error}): {}", line.unwrap_or("it gave no reason"));
+        return DataplaneError::Load { reason };
+    }
+    DataplaneError::Load { reason: whole_chain(error) }
+}
+
+fn is_statistic(line: &str) -> bool {
+    line.starts_with("verification time") || line.starts_with("stack depth")
+}
