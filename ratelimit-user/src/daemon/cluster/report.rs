@@ -1,0 +1,158 @@
+//! What operators are told of the cluster: its status, its hosts, and what is wrong with it.
+
+use std::time::Instant;
+
+use super::Cluster;
+use crate::{
+    cluster::{blocks::BlockRecord as HeardBlock, gossip},
+    compile::lists::Prefix,
+    control::protocol::{Block, ClusterStatus, Reply},
+    daemon::log,
+    policy::WithoutStore,
+    store::{exchange::Others, redis::ServerFacts},
+};
+
+/// For how long a clock that was set is spoken of.
+const SAID_FOR_NS: u64 = 3_600 * 1_000_000_000;
+
+impl Cluster {
+    /// How many times the limit all hosts together can have, at most.
+    fn bound(&self) -> u32 {
+        match self.policy.without_store() {
+            WithoutStore::LastRate if self.is_cut_off() => self.policy.hosts(),
+            WithoutStore::Reserve | WithoutStore::LastRate => 1,
+        }
+    }
+
+    pub(super) fn bound_in_words(&self) -> String {
+        let kept = f64::from(self.policy.reserve().permille()) / 10.0;
+        match (self.is_cut_off(), self.policy.without_store()) {
+            (false, _) => "burst + rate x time on all hosts together".to_owned(),
+            (true, WithoutStore::Reserve) => {
+                format!(
+                    "burst + rate x time on all hosts together; without the store each host has its part of the {kept} % that are kept back"
+                )
+            }
+            (true, WithoutStore::LastRate) => {
+                let hosts = self.policy.hosts();
+                format!(
+                    "burst + rate x time on each host by itself, {hosts} times the limit at most: without the store each goes on at the rate that it had"
+                )
+            }
+        }
+    }
+
+    /// What is wrong with the cluster, as sentences.
+    fn warnings(&self, now_ns: u64) -> Vec<String> {
+        let mut warnings = self.warnings.clone();
+        warnings.extend(self.gossip.unheard().map(|why| format!("{why}; limits hold all the same")));
+        warnings.extend(self.dispute(now_ns));
+        if let Some((step_ms, at_ns)) = self.clock_step
+            && now_ns.saturating_sub(at_ns) < SAID_FOR_NS
+        {
+            let ago = now_ns.saturating_sub(at_ns) / 1_000_000_000;
+            warnings.push(format!("{ago} s ago {}", gossip::clock_said(step_ms)));
+        }
+        warnings
+    }
+
+    /// The sentence that hosts have different limits, if they have.
+    fn dispute(&self, now_ns: u64) -> Option<String> {
+        const NAMED: usize = 3;
+        let disputed: Vec<(&str, Others)> = self.leases.disputed(now_ns).collect();
+        let one = |(key, others): &(&str, Others)| {
+            let whose =
+                if *others == Others::SayLess { "another host's, which is less" } else { "this host's" };
+            format!("{} ({whose}, is in force)", self.keys.limit_of(key))
+        };
+        let named: Vec<String> = disputed.iter().take(NAMED).map(one).collect();
+        let more = if disputed.len() > NAMED { ", ..." } else { "" };
+        (!disputed.is_empty()).then(|| {
+            format!(
+                "hosts have different limits in their policies, or keep back different parts of them, and the smallest is in force for all; {} of them: \
+                 {}{more}; give all hosts the same",
+                disputed.len(),
+                named.join(", ")
+            )
+        })
+    }
+
+    /// Says once that hosts have different limits, and that they agree again.
+    pub(super) fn speak_of_disputes(&mut self, now_ns: u64) {
+        let dispute = self.dispute(now_ns);
+        if dispute.is_some() != self.said_disputes {
+            self.said_disputes = dispute.is_some();
+            log::warning(dispute.unwrap_or_else(|| "hosts have the same limits again".to_owned()));
+        }
+    }
+
+    /// The cluster as this host sees it, for `status`.
+    pub(in crate::daemon) fn status(&self, now: Instant, now_ns: u64) -> ClusterStatus {
+        let totals = self.leases.totals(now_ns);
+        ClusterStatus {
+            store: self.policy.redis().to_string(),
+            store_up: self.problem.is_none(),
+            problem: self.problem.clone(),
+            failing_seconds: self.breaker.failing_for(now).map(|time| time.as_secs()),
+            host: self.id.clone(),
+            limits: totals.limits,
+            leases: totals.held,
+            lease_units: totals.units,
+            exchanges: self.exchanges,
+            lines: self.lines,
+            failures: self.failures,
+            given_up: self.breaker.opened(),
+            round_trip_us: self.round_trip.last().as_micros() as u64,
+            hosts_seen: self.gossip.members().len() as u64,
+            changes_waiting: self.gossip.waiting() as u64,
+            bound: self.bound_in_words(),
+            bound_times_limit: self.bound(),
+            limits_disputed: self.leases.disputed(now_ns).count() as u64,
+            is_heard: self.gossip.unheard().is_none(),
+            clock_steps: self.clock_steps,
+            warnings: self.warnings(now_ns),
+        }
+    }
+
+    /// The hosts of the cluster.
+    pub(in crate::daemon) fn reply(&self, now_ns: u64) -> Reply {
+        let status = Box::new(self.status(Instant::now(), now_ns));
+        let mut hosts = self.gossip.members().to_vec();
+        hosts.sort_by(|one, other| one.host.cmp(&other.host));
+        Reply::Cluster { status, hosts }
+    }
+
+    /// Blocks for all hosts that do not hold here.
+    pub(in crate::daemon) fn refused(&self, now_ns: u64) -> Vec<Block> {
+        let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
+            let block: &HeardBlock = block;
+            let left =
+                block.host_block.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
+            Some(Block {
+                prefix: prefix.to_string(),
+                seconds_left: left,
+                reason: Some(block.host_block.reason.clone()).filter(|reason| !reason.is_empty()),
+                origin: Some(block.origin.clone()),
+                refused: Some(why?.to_owned()),
+            })
+        };
+        self.gossip.blocks(now_ns).filter_map(refused).collect()
+    }
+
+    /// The host that blocks a prefix on all of them.
+    pub(in crate::daemon) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
+        self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
+    }
+}
+
+/// A store that forgets what it was told makes limits wider than they are.
+pub(super) fn eviction_warning(facts: &ServerFacts) -> Option<String> {
+    let evicts = facts.evicts_all_keys() || facts.evicts_volatile_keys();
+    (evicts && facts.maxmemory > 0).then(|| {
+        format!(
+            "{} has maxmemory-policy {}: when its memory is full it forgets what users have spent, and they can spend it again; \
+             set maxmemory-policy noeviction",
+            facts.at, facts.maxmemory_policy
+        )
+    })
+}
