@@ -34,47 +34,46 @@
 
 mod answer;
 mod clock;
+mod hearing;
 mod log;
 mod outbox;
+mod saved;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use self::clock::said as clock_said;
 use self::{
-    answer::{CallStanding, GossipAnswer},
+    answer::CallStanding,
     clock::StoreClock,
-    log::{GossipLog, said},
+    log::GossipLog,
     outbox::{Edit, Outbox},
 };
+pub use self::{
+    outbox::WaitingEdit,
+    saved::{Numbers, Saved},
+};
 use super::{
-    blocks::{self, BlockRecord, Blocks, HostBlock, ListEdit, ThisHost, plain},
+    blocks::{self, BlockRecord, Blocks, HostBlock, ListEdit, ThisHost},
     members::{Facts, Member},
 };
 use crate::{
     compile::lists::Prefix,
     store::{
         lease_batch::Keys,
-        redis::{Call, Script, StoreError, Value},
+        redis::{Call, Script},
     },
 };
-pub use outbox::WaitingEdit;
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
-/// Characters of a refusal by the store.
-const WHY_LEN: usize = 200;
 /// More calls than one daemon makes in a hundred years: the next one begins above them.
 const CALLS_OF_ONE: u64 = 1 << 34;
 /// Daemons under one incarnation: their calls are counted exactly by the store's scripts.
 const MAX_DAEMONS: u64 = 1 << 18;
 /// The store's scripts count exactly to twice that.
 const MAX_INCARNATION: u64 = 1 << 52;
-/// How often what has run out is looked for.
-const SWEEP_NS: u64 = 10_000_000_000;
 
 static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include_str!("scripts/gossip.lua")));
 
@@ -123,36 +122,6 @@ pub struct GossipUpdate {
     pub again: bool,
     /// How far the store's clock went ahead of this host's at once, or back if it is below 0.
     pub step_ms: i64,
-}
-
-/// What a daemon leaves to the next one beside the list itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Saved {
-    /// Blocks of this host alone behind longer ones of the cluster: prefix, end, reason.
-    pub hidden: Vec<(String, Option<u64>, String)>,
-    /// Blocks that an operator of this host made although they cut somebody off.
-    pub forced: Vec<String>,
-    /// Edits that the store has not answered.
-    pub waiting: Vec<WaitingEdit>,
-    /// How far the daemon has counted.
-    pub numbers: Numbers,
-}
-
-/// How far a daemon has counted, for the next one to go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Numbers {
-    /// The store, as it calls itself.
-    pub identity: Option<String>,
-    /// Up to where its changes have been heard.
-    pub version: u64,
-    /// What the store has this host's edits under.
-    pub incarnation: u64,
-    /// Daemons that have begun under that incarnation.
-    pub daemons: u64,
-    /// The number of the last edit.
-    pub edit: u64,
 }
 
 impl Gossip {
@@ -231,47 +200,6 @@ impl Gossip {
                 Some("the store knows as many hosts as it can, and does not hear this one".to_owned())
             }
         }
-    }
-
-    /// What is to be kept for the next daemon. It changes rarely.
-    pub fn saved(&self) -> Saved {
-        let hidden = self.blocks.hidden().iter();
-        let hidden = hidden
-            .map(|(prefix, host_block)| (prefix.to_string(), host_block.until_ns, host_block.reason.clone()))
-            .collect();
-        let forced = self.blocks.forced().iter().map(ToString::to_string).collect();
-        Saved { hidden, forced, waiting: self.waiting_after(0).collect(), numbers: self.numbers() }
-    }
-
-    /// How far this daemon has counted.
-    pub fn numbers(&self) -> Numbers {
-        Numbers {
-            identity: self.identity.clone(),
-            version: self.since,
-            incarnation: self.incarnation,
-            daemons: self.daemons,
-            edit: self.outbox.last(),
-        }
-    }
-
-    /// Edits with numbers above this one that the store has not answered.
-    pub fn waiting_after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
-        self.outbox.after(sequence)
-    }
-
-    /// Up to which number the store has answered every edit.
-    pub fn answered(&self) -> u64 {
-        self.outbox.done()
-    }
-
-    /// The block of this host alone that the list does not say, because the one for all hosts lasts longer.
-    pub fn hidden(&self, prefix: &Prefix) -> Option<&HostBlock> {
-        self.blocks.hidden().get(prefix)
-    }
-
-    /// Whether an operator of this host wants a block although it cuts somebody off.
-    pub fn is_forced(&self, prefix: &Prefix) -> bool {
-        self.blocks.forced().contains(prefix)
     }
 
     /// Blocks a prefix on all hosts: here at once, elsewhere with the next call. `is_forced`: also if that cuts somebody off here.
@@ -417,114 +345,6 @@ impl Gossip {
         }
         let parts = ["state", "blocks", "changes", "ends", "hosts", "seen"];
         call_of(parts.iter().map(|part| keys.gossip(part)).collect(), args)
-    }
-
-    /// The answer to the last call. Answers to calls before it must not be given here.
-    pub fn hear(
-        &mut self,
-        answer: &Value,
-        this_host: &impl ThisHost,
-        now_ns: u64,
-    ) -> Result<GossipUpdate, StoreError> {
-        let answer = GossipAnswer::read(answer)?;
-        let mut log = GossipLog::default();
-        self.hear_of_edits(&answer, &mut log);
-        let step_ms = self.clock.hear(&answer.identity, answer.now_ms, now_ns);
-        if step_ms != 0 {
-            log.say(clock_said(step_ms));
-        }
-        if answer.begins {
-            let has_lost_track = std::mem::take(&mut self.has_lost_track);
-            let is_other = has_lost_track
-                || self.identity.as_ref().is_some_and(|known| *known != answer.identity)
-                || self.since > answer.version;
-            if has_lost_track {
-                log.say("what was known of the store is lost; blocks for all hosts that it does not have are told again".to_owned());
-            } else if is_other {
-                log.say(format!(
-                    "the store is another one, or has been emptied or restarted; what it knew before its change {} is compared",
-                    answer.base
-                ));
-            }
-            self.blocks.begin_listing(is_other, answer.base);
-        }
-        let mut touched = Vec::new();
-        for change in &answer.changes {
-            match self.blocks.learn(change, now_ns) {
-                Ok(prefix) => {
-                    touched.extend(prefix);
-                    // What this host has said itself is no news, nor is what was there before it.
-                    let is_old = answer.begins || self.is_listing;
-                    if !is_old && prefix.is_some_and(|prefix| !self.blocks.is_pending(&prefix)) {
-                        log.say(said(change));
-                    }
-                }
-                Err((prefix, why)) => {
-                    touched.extend(prefix);
-                    let origin = plain(&change.origin, blocks::HOST_LEN);
-                    log.say(format!("ignored a block for all hosts, said to be of {origin:?}: {why}"));
-                }
-            }
-        }
-        (self.is_new, self.identity, self.since) = (false, Some(answer.identity), answer.upto);
-        self.is_listing = (self.is_listing || answer.begins) && answer.more;
-        if !answer.more {
-            // Not before everything was heard: what the store loses until then is told again.
-            let edit = if answer.standing == CallStanding::Current { answer.edit } else { 0 };
-            self.outbox.answered(edit);
-            touched.extend(self.blocks.complete(edit, now_ns));
-            let room = self.outbox.room();
-            for (prefix, block) in self.blocks.restores(now_ns, room) {
-                self.outbox.push(prefix, block, true);
-            }
-        }
-        if now_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
-            self.swept_ns = now_ns;
-            self.blocks.sweep(now_ns);
-        }
-        let members = answer.hosts.iter();
-        let members =
-            members.filter_map(|(host, ago, facts)| Member::read(host, *ago, facts, answer.version));
-        if !answer.hosts.is_empty() {
-            self.members = members.collect();
-        }
-        touched.sort_unstable();
-        touched.dedup();
-        let settle = |prefix| self.blocks.settle(prefix, this_host, now_ns, &mut |line| log.say(line));
-        let edits = touched.into_iter().filter_map(settle).collect();
-        let has_more = match answer.standing {
-            CallStanding::Current => self.outbox.len() > 0,
-            // Under a higher number.
-            CallStanding::Superseded | CallStanding::Late => !self.was_heard,
-            CallStanding::Taken | CallStanding::Crowded => false,
-        };
-        Ok(GossipUpdate { edits, log: log.lines(), again: answer.more || has_more, step_ms })
-    }
-
-    fn hear_of_edits(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
-        if matches!(answer.standing, CallStanding::Superseded | CallStanding::Late) && !self.was_heard {
-            // By a daemon that is gone: it had a clock that was ahead, or made its calls under numbers that were not written down.
-            self.incarnation = answer.incarnation.saturating_add(1);
-            self.daemons = 1;
-            return;
-        }
-        self.was_heard |= answer.standing == CallStanding::Current;
-        if answer.standing != self.standing {
-            self.standing = answer.standing;
-            log.say(self.unheard().unwrap_or_else(|| "the store hears this host again".to_owned()));
-        }
-        if answer.standing != CallStanding::Current {
-            return;
-        }
-        for (sequence, why) in &answer.refused {
-            if let Some(edit) = self.outbox.get(*sequence) {
-                log.say(format!(
-                    "the store refused to block {} on all hosts: {}",
-                    edit.prefix,
-                    plain(why, WHY_LEN)
-                ));
-            }
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::blocks::Layer;
+use crate::store::redis::Value;
 
 const SECOND: u64 = 1_000_000_000;
 const NET: &str = "203.0.113.0/24";

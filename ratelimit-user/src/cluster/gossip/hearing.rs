@@ -1,0 +1,153 @@
+//! Hearing an answer of the store: what it says of this host's edits, of blocks, of hosts, and of its own clock.
+
+use super::{
+    Gossip, GossipUpdate,
+    answer::{CallStanding, GossipAnswer},
+    clock_said,
+    log::{GossipLog, said},
+};
+use crate::{
+    cluster::{
+        blocks::{self, ThisHost, plain},
+        members::Member,
+    },
+    compile::lists::Prefix,
+    store::redis::{StoreError, Value},
+};
+
+/// Characters of a refusal by the store that are logged.
+const WHY_LEN: usize = 200;
+/// How often the host looks for blocks that have run out.
+const SWEEP_NS: u64 = 10_000_000_000;
+
+impl Gossip {
+    /// The answer to the last call. Answers to calls before it must not be given here.
+    pub fn hear(
+        &mut self,
+        answer: &Value,
+        this_host: &impl ThisHost,
+        now_ns: u64,
+    ) -> Result<GossipUpdate, StoreError> {
+        let answer = GossipAnswer::read(answer)?;
+        let mut log = GossipLog::default();
+        self.hear_of_edits(&answer, &mut log);
+        let step_ms = self.clock.hear(&answer.identity, answer.now_ms, now_ns);
+        if step_ms != 0 {
+            log.say(clock_said(step_ms));
+        }
+        if answer.begins {
+            self.begin_listing(&answer, &mut log);
+        }
+        let mut touched = self.learn_changes(&answer, &mut log, now_ns);
+        (self.is_new, self.identity, self.since) = (false, Some(answer.identity.clone()), answer.upto);
+        self.is_listing = (self.is_listing || answer.begins) && answer.more;
+        if !answer.more {
+            touched.extend(self.complete(&answer, now_ns));
+        }
+        if now_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
+            self.swept_ns = now_ns;
+            self.blocks.sweep(now_ns);
+        }
+        if !answer.hosts.is_empty() {
+            let members = answer.hosts.iter();
+            let members =
+                members.filter_map(|(host, ago, facts)| Member::read(host, *ago, facts, answer.version));
+            self.members = members.collect();
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        let settle = |prefix| self.blocks.settle(prefix, this_host, now_ns, &mut |line| log.say(line));
+        let edits = touched.into_iter().filter_map(settle).collect();
+        let again = answer.more || self.has_more_to_say(answer.standing);
+        Ok(GossipUpdate { edits, log: log.lines(), again, step_ms })
+    }
+
+    /// The store tells everything from the beginning: to a new daemon, or because it is not the store that this host knew.
+    fn begin_listing(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
+        let has_lost_track = std::mem::take(&mut self.has_lost_track);
+        let is_other = has_lost_track
+            || self.identity.as_ref().is_some_and(|known| *known != answer.identity)
+            || self.since > answer.version;
+        if has_lost_track {
+            log.say("what was known of the store is lost; blocks for all hosts that it does not have are told again".to_owned());
+        } else if is_other {
+            log.say(format!(
+                "the store is another one, or has been emptied or restarted; what it knew before its change {} is compared",
+                answer.base
+            ));
+        }
+        self.blocks.begin_listing(is_other, answer.base);
+    }
+
+    /// Takes in the changes of an answer, and returns the prefixes that they are about.
+    fn learn_changes(&mut self, answer: &GossipAnswer, log: &mut GossipLog, now_ns: u64) -> Vec<Prefix> {
+        let mut touched = Vec::new();
+        for change in &answer.changes {
+            match self.blocks.learn(change, now_ns) {
+                Ok(prefix) => {
+                    touched.extend(prefix);
+                    // What this host has said itself is no news, nor is what was there before it.
+                    let is_old = answer.begins || self.is_listing;
+                    if !is_old && prefix.is_some_and(|prefix| !self.blocks.is_pending(&prefix)) {
+                        log.say(said(change));
+                    }
+                }
+                Err((prefix, why)) => {
+                    touched.extend(prefix);
+                    let origin = plain(&change.origin, blocks::HOST_LEN);
+                    log.say(format!("ignored a block for all hosts, said to be of {origin:?}: {why}"));
+                }
+            }
+        }
+        touched
+    }
+
+    /// Everything has been heard: what the store has answered is done, and what it has lost is told again. Not before, because what the store
+    /// loses until then is told again too.
+    fn complete(&mut self, answer: &GossipAnswer, now_ns: u64) -> Vec<Prefix> {
+        let edit = if answer.standing == CallStanding::Current { answer.edit } else { 0 };
+        self.outbox.answered(edit);
+        let touched = self.blocks.complete(edit, now_ns);
+        let room = self.outbox.room();
+        for (prefix, block) in self.blocks.restores(now_ns, room) {
+            self.outbox.push(prefix, block, true);
+        }
+        touched
+    }
+
+    /// Whether the next call is due at once, because this host has something to say that the store would hear.
+    fn has_more_to_say(&self, standing: CallStanding) -> bool {
+        match standing {
+            CallStanding::Current => self.outbox.len() > 0,
+            // The next call has a higher number.
+            CallStanding::Superseded | CallStanding::Late => !self.was_heard,
+            CallStanding::Taken | CallStanding::Crowded => false,
+        }
+    }
+
+    fn hear_of_edits(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
+        if matches!(answer.standing, CallStanding::Superseded | CallStanding::Late) && !self.was_heard {
+            // By a daemon that is gone: it had a clock that was ahead, or made its calls under numbers that were not written down.
+            self.incarnation = answer.incarnation.saturating_add(1);
+            self.daemons = 1;
+            return;
+        }
+        self.was_heard |= answer.standing == CallStanding::Current;
+        if answer.standing != self.standing {
+            self.standing = answer.standing;
+            log.say(self.unheard().unwrap_or_else(|| "the store hears this host again".to_owned()));
+        }
+        if answer.standing != CallStanding::Current {
+            return;
+        }
+        for (sequence, why) in &answer.refused {
+            if let Some(edit) = self.outbox.get(*sequence) {
+                log.say(format!(
+                    "the store refused to block {} on all hosts: {}",
+                    edit.prefix,
+                    plain(why, WHY_LEN)
+                ));
+            }
+        }
+    }
+}
