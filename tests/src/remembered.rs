@@ -16,9 +16,9 @@ const EXISTS: &str = "memory has every place of an array";
 
 /// Tables in memory, as `explain` reads them.
 #[derive(Clone, Copy, Debug)]
-pub struct Recollection<'m>(pub &'m Memory);
+pub struct MemoryTables<'m>(pub &'m Memory);
 
-impl Remembered for Recollection<'_> {
+impl Remembered for MemoryTables<'_> {
     type Error = Infallible;
 
     fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Infallible> {

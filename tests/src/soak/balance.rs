@@ -36,12 +36,12 @@ impl Balance {
 
 /// The counters of every layout that there has been, and what interfaces received that are gone.
 #[derive(Default)]
-pub(super) struct Scales {
+pub(super) struct PacketCounters {
     counters: BTreeMap<u32, PerCpuArray<MapData, Counter>>,
     gone: u64,
 }
 
-impl Scales {
+impl PacketCounters {
     /// Opens counters that were not there before. Called whenever a daemon may have made some, and before one may remove them.
     pub(super) fn find_counters(&mut self, pins: &Path) {
         for layout in fs::read_dir(pins).into_iter().flatten().flatten() {

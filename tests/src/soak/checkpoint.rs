@@ -24,8 +24,8 @@ impl World {
         self.forger.signal("STOP");
         // A question over TCP that was under way has its end.
         thread::sleep(Duration::from_millis(60));
-        self.scales.find_counters(&self.here.edge.pin());
-        let balance = self.scales.read(&self.here.edge.wire, self.here.interfaces());
+        self.packet_counters.find_counters(&self.here.edge.pin());
+        let balance = self.packet_counters.read(&self.here.edge.wire, self.here.interfaces());
         let missed = balance.missed() - self.balance.missed();
         if missed != 0 {
             self.fault(&format!(

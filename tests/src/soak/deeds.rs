@@ -93,7 +93,7 @@ impl World {
             if self.deck.below(4) == 0 {
                 self.rename_layout()?;
             }
-            self.scales.find_counters(&self.here.edge.pin());
+            self.packet_counters.find_counters(&self.here.edge.pin());
         }
         self.here.start(0)
     }
@@ -180,7 +180,7 @@ impl World {
             self.end_somehow()?;
             self.nap(300);
             self.here.start(build)?;
-            self.scales.find_counters(&self.here.edge.pin());
+            self.packet_counters.find_counters(&self.here.edge.pin());
             self.nap(1_500);
         }
         Ok(())
@@ -193,7 +193,7 @@ impl World {
             self.rename_layout()?;
             self.nap(300);
             self.here.start(0)?;
-            self.scales.find_counters(&self.here.edge.pin());
+            self.packet_counters.find_counters(&self.here.edge.pin());
             self.nap(500);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl World {
 
     /// Makes the maps look as if they had another layout, while no daemon runs.
     fn rename_layout(&mut self) -> Result<(), String> {
-        self.scales.find_counters(&self.here.edge.pin());
+        self.packet_counters.find_counters(&self.here.edge.pin());
         self.layouts += 1;
         self.here.edge.rename_layouts(OTHER_LAYOUT + self.layouts).map_err(|error| error.to_string())
     }
@@ -323,7 +323,7 @@ impl World {
         let view = self.here.edge.dir().join("cgroup");
         drop(cap);
         let _gone = fs::remove_dir(view);
-        self.scales.find_counters(&self.here.edge.pin());
+        self.packet_counters.find_counters(&self.here.edge.pin());
         self.here.start(0)
     }
 
@@ -336,7 +336,7 @@ impl World {
         let started = self.here.try_start(few, 0);
         self.say(&format!("  with few files: {}", started.as_ref().err().map_or("started", String::as_str)));
         drop(started);
-        self.scales.find_counters(&self.here.edge.pin());
+        self.packet_counters.find_counters(&self.here.edge.pin());
         self.here.start(0)
     }
 

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, thread, time::Duration};
 
 use super::{
     Event, Outcome,
-    balance::{Balance, Scales},
+    balance::{Balance, PacketCounters},
     growth::Held,
     policy::{LIMITS, STREAMS},
     watch::Due,
@@ -21,7 +21,7 @@ impl World {
         self.signal.pause(true);
         self.forger.signal("KILL");
         let lasted = self.seconds();
-        let layouts = self.scales.layouts();
+        let layouts = self.packet_counters.layouts();
         self.compare_growth();
         if let Err(why) = self.here.stop() {
             self.fault(&why);
@@ -37,7 +37,7 @@ impl World {
         if self.here.edge.pin().exists() {
             self.fault("after detach, the pin directory is there");
         }
-        self.scales = Scales::default();
+        self.packet_counters = PacketCounters::default();
         // Not looked at again and again: a look at all maps opens each, and a prog array whose last user-space reference goes twice
         // within a moment is leaked by the kernel (prog_array_map_clear).
         self.wait_for_programs(0);

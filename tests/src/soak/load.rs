@@ -55,12 +55,12 @@ const POLICY: &str =
 
 /// What was measured, and what was more than it may be.
 #[derive(Debug, Default)]
-pub struct Burden {
+pub struct LoadReport {
     /// What was more than it may be.
     pub faults: Vec<String>,
 }
 
-impl Burden {
+impl LoadReport {
     fn expect(&mut self, holds: bool, words: String) {
         println!("{}{words}", if holds { "" } else { "FAULT: " });
         if !holds {
@@ -83,23 +83,23 @@ pub enum Load {
 }
 
 /// Loads a service and a host, one thing after the other. All there are if none is chosen.
-pub fn load(chosen: &[Load]) -> Burden {
-    let mut burden = Burden::default();
+pub fn load(chosen: &[Load]) -> LoadReport {
+    let mut report = LoadReport::default();
     let has = |load| chosen.is_empty() || chosen.contains(&load);
     if has(Load::Connections) {
         let at_once = may_open_files();
-        connections(&mut burden, at_once);
+        connections(&mut report, at_once);
     }
     if has(Load::Users) {
-        users(&mut burden);
+        users(&mut report);
     }
     if has(Load::Sources) {
-        sources(&mut burden);
+        sources(&mut report);
     }
     if has(Load::Blocks) {
-        blocks::blocks(&mut burden);
+        blocks::blocks(&mut report);
     }
-    burden
+    report
 }
 
 /// Whether all connections can be open at once.
@@ -120,7 +120,7 @@ fn megabytes(pid: u32) -> u64 {
 }
 
 /// All listeners full, one after the other, and everybody else in between.
-fn connections(burden: &mut Burden, at_once: bool) {
+fn connections(report: &mut LoadReport, at_once: bool) {
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let service = Service::start_listening(POLICY, &format!("metrics = \"{metrics}\""));
     let host = service.http;
@@ -162,7 +162,7 @@ fn connections(burden: &mut Burden, at_once: bool) {
             .map(|(name, (median, longest))| format!("{name} {median:.1?}/{longest:.1?}"))
             .collect();
         let holds = longest.iter().all(|(_, (_, longest))| *longest < ANSWER) && mb <= CONNECTIONS_MB;
-        burden.expect(
+        report.expect(
             holds,
             format!(
                 "+{CONNECTIONS} at {name} ({} open, in {opened:.1?}): {mb} MB more; answers (median/longest): {}",
@@ -205,7 +205,7 @@ fn scraped(at: SocketAddr) -> bool {
     timeout.is_ok() && Client::new(stream).get("/metrics").status == 200
 }
 
-fn users(burden: &mut Burden) {
+fn users(report: &mut LoadReport) {
     let service = Service::start(POLICY);
     let mut client = service.connect();
     assert_eq!(client.get("/v1/check?user=honest&api=a").status, 200);
@@ -219,7 +219,7 @@ fn users(burden: &mut Burden) {
     let took = begun.elapsed();
     let mb = megabytes(service.pid()) - before;
     let (median, longest) = timed(|| service.get("/v1/check?user=honest&api=a").status == 200);
-    burden.expect(
+    report.expect(
         mb <= USERS_MB && longest < ANSWER,
         format!(
             "{USERS} users in {took:.1?}: {mb} MB more; an answer takes {median:.1?}, {longest:.1?} at most"
@@ -227,7 +227,7 @@ fn users(burden: &mut Burden) {
     );
 }
 
-fn sources(burden: &mut Burden) {
+fn sources(report: &mut LoadReport) {
     let edge = edge_with_sources(&["10.99.0.2"]);
     let daemon = edge.start("[source]\nlimits = [\"1000 packets/s\"]\n");
     let mut sink = Sink::start(&edge, EDGE_V4);
@@ -257,7 +257,7 @@ fn sources(burden: &mut Burden) {
     let sent = honest.sent();
     let lost = sent - sink.datagrams_of("10.99.0.2", sent).min(sent);
     let mb = megabytes(daemon.pid()).saturating_sub(before);
-    burden.expect(
+    report.expect(
         offered >= SOURCES && lost == 0 && slowest < STATUS && mb < SOURCES_MB,
         format!(
             "{offered} packets, each from another of 268 million sources, in {:.0?}: an honest sender lost {lost} of {sent}; status took \

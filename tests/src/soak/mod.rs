@@ -34,7 +34,7 @@ use std::{
 use self::world::World;
 pub use self::{
     event::{Deck, Event},
-    load::{Burden, Load, load},
+    load::{Load, LoadReport, load},
     site::Build,
 };
 

@@ -28,7 +28,7 @@ impl World {
 
     pub(super) fn link_replaced(&mut self) -> Result<(), String> {
         self.here.silence(EDGE);
-        self.scales.interface_goes(&self.here.edge.wire, EDGE);
+        self.packet_counters.interface_goes(&self.here.edge.wire, EDGE);
         self.here.edge.wire.cut();
         self.nap(1_000);
         self.here.edge.wire.add_wire();
@@ -40,7 +40,7 @@ impl World {
 
     pub(super) fn second_link(&mut self) -> Result<(), String> {
         self.here.silence(SECOND);
-        self.scales.interface_goes(&self.here.edge.wire, SECOND);
+        self.packet_counters.interface_goes(&self.here.edge.wire, SECOND);
         run(self.here.edge.wire.on_edge("ip").args(["link", "del", SECOND]));
         self.nap(1_000);
         self.here.add_second();

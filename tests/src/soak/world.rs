@@ -12,7 +12,7 @@ use aya::Ebpf;
 
 use super::{
     Deck, Event, Plan, Until,
-    balance::{Balance, Scales},
+    balance::{Balance, PacketCounters},
     forger::Forger,
     growth::{Held, InKernel},
     policy::{self, BLOCKED, BLOCKED_FOR_HOURS, CALLER, LIMITS, STREAMS, Variant},
@@ -44,7 +44,7 @@ pub(super) struct World {
     pub(super) caller: Caller,
     pub(super) forger: Forger,
     pub(super) watch: Watch,
-    pub(super) scales: Scales,
+    pub(super) packet_counters: PacketCounters,
     pub(super) replies: Option<Ebpf>,
     pub(super) kernel: InKernel,
     pub(super) held: Vec<(f64, Held)>,
@@ -113,7 +113,7 @@ impl World {
             senders: Vec::new(),
             signal,
             forger: Forger::default(),
-            scales: Scales::default(),
+            packet_counters: PacketCounters::default(),
             replies: None,
             kernel: InKernel::default(),
             held: Vec::new(),
@@ -142,8 +142,8 @@ impl World {
         self.here.order(&["block", "add", BLOCKED, "--reason", "soak"]).expect("a block");
         self.here.order(&["block", "add", BLOCKED_FOR_HOURS, "--for", "3h"]).expect("a block");
         self.replies = Some(self.here.edge.wire.receive_replies());
-        self.scales.find_counters(&self.here.edge.pin());
-        self.balance = self.scales.read(&self.here.edge.wire, self.here.interfaces());
+        self.packet_counters.find_counters(&self.here.edge.pin());
+        self.balance = self.packet_counters.read(&self.here.edge.wire, self.here.interfaces());
         // Until now only neighbour discovery has sent packets.
         self.before = self.balance.missed();
         let to = [EDGE_V4, EDGE_V6, SECOND_V4, EDGE_V4];

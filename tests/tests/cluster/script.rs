@@ -87,11 +87,11 @@ fn limits() -> Vec<Terms> {
 /// One start of one host, and what it believes to have of each record.
 struct Host {
     name: String,
-    books: Vec<Book>,
+    believed: Vec<Believed>,
 }
 
 #[derive(Clone, Copy)]
-struct Book {
+struct Believed {
     sequence: u64,
     has: u64,
     last: Entry,
@@ -130,8 +130,9 @@ impl<'s> Conversation<'s> {
 
     fn be_born(&mut self) {
         self.births += 1;
-        let book = Book { sequence: 0, has: 0, last: entry(0, 0, 0, 0) };
-        self.hosts.push(Host { name: format!("h:{}", self.births), books: vec![book; self.limits.len()] });
+        let believed = Believed { sequence: 0, has: 0, last: entry(0, 0, 0, 0) };
+        self.hosts
+            .push(Host { name: format!("h:{}", self.births), believed: vec![believed; self.limits.len()] });
     }
 
     fn step(&mut self) {
@@ -186,7 +187,7 @@ impl<'s> Conversation<'s> {
         }
         let line = |at: &usize| {
             let (key, terms) = self.limits[*at].clone();
-            let entry = next_entry(&mut self.rng, &mut self.hosts[from].books[*at], &terms);
+            let entry = next_entry(&mut self.rng, &mut self.hosts[from].believed[*at], &terms);
             Line { key, terms, entry }
         };
         let lines: Vec<Line> = about.iter().map(line).collect();
@@ -206,8 +207,8 @@ impl<'s> Conversation<'s> {
             return;
         }
         for (at, grant) in about.iter().zip(in_memory) {
-            let book = &mut self.hosts[from].books[*at];
-            book.has = book.last.held + grant.units;
+            let believed = &mut self.hosts[from].believed[*at];
+            believed.has = believed.last.held + grant.units;
         }
     }
 
@@ -221,25 +222,27 @@ impl<'s> Conversation<'s> {
 }
 
 /// What a host says next: mostly something sensible, now and then something old, nothing, or nonsense.
-fn next_entry(rng: &mut Rng, book: &mut Book, terms: &Terms) -> Entry {
+fn next_entry(rng: &mut Rng, believed: &mut Believed, terms: &Terms) -> Entry {
     // What all hosts together say is below the end of exact numbers too.
     let most = (terms.burst() + 1).min(EXACT / 64);
     match rng.u32(0..100) {
         0..5 => return entry(0, 0, 0, 0),
-        5..15 => return book.last,
-        15..20 => return entry(rng.u64(..=book.sequence), rng.u64(..most), rng.u64(..most), rng.u64(..most)),
-        20..25 => book.sequence += rng.u64(..5),
+        5..15 => return believed.last,
+        15..20 => {
+            return entry(rng.u64(..=believed.sequence), rng.u64(..most), rng.u64(..most), rng.u64(..most));
+        }
+        20..25 => believed.sequence += rng.u64(..5),
         _ => {}
     }
     let used = match rng.u32(0..10) {
         0 => rng.u64(..most),
-        1 => book.has,
-        _ => rng.u64(..=book.has),
+        1 => believed.has,
+        _ => rng.u64(..=believed.has),
     };
     let held = match rng.u32(0..20) {
         0 => rng.u64(..most),
-        1..5 => rng.u64(..=book.has.saturating_sub(used)),
-        _ => book.has.saturating_sub(used),
+        1..5 => rng.u64(..=believed.has.saturating_sub(used)),
+        _ => believed.has.saturating_sub(used),
     };
     let wanted = match rng.u32(0..20) {
         0 => rng.u64(..EXACT / 64),
@@ -247,9 +250,9 @@ fn next_entry(rng: &mut Rng, book: &mut Book, terms: &Terms) -> Entry {
         4..8 => most,
         _ => rng.u64(..most),
     };
-    book.sequence += 1;
-    book.last = entry(book.sequence, used, held, wanted);
-    book.last
+    believed.sequence += 1;
+    believed.last = entry(believed.sequence, used, held, wanted);
+    believed.last
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ratelimit_tests::{
     frames::{ACK, ICMP, IPV4, Ipv4, Ipv6, SYN, ethernet, icmp},
     memory::Memory,
     policies,
-    remembered::Recollection,
+    remembered::MemoryTables,
 };
 use ratelimit_user::{
     compile::lists::{self, Lists},
@@ -47,7 +47,7 @@ impl Site {
             now_ns: self.memory.now_ns.get(),
             unix_seconds: 1_700_000_000,
         };
-        let Ok(explanation) = explain(&Recollection(&self.memory), &setting, address.into(), None);
+        let Ok(explanation) = explain(&MemoryTables(&self.memory), &setting, address.into(), None);
         explanation
     }
 

@@ -81,26 +81,26 @@ fn some_limit(rng: &mut Rng) -> Counted {
 
 /// What a host believes to have.
 #[derive(Clone, Copy, Default)]
-struct Book {
+struct Believed {
     sequence: u64,
     has: u64,
     last: Entry,
 }
 
-fn some_ask(rng: &mut Rng, book: &mut Book, capacity: u64) -> Ask {
+fn some_ask(rng: &mut Rng, believed: &mut Believed, capacity: u64) -> Ask {
     let lease = match rng.u32(0..10) {
         0..3 => Entry::default(),
-        3 => book.last,
+        3 => believed.last,
         _ => {
-            let used = rng.u64(0..=book.has);
-            let held = rng.u64(0..=book.has - used);
-            book.sequence += 1;
-            book.has = held;
+            let used = rng.u64(0..=believed.has);
+            let held = rng.u64(0..=believed.has - used);
+            believed.sequence += 1;
+            believed.has = held;
             let wanted = if rng.bool() { rng.u64(0..=capacity) } else { 0 };
-            Entry { sequence: book.sequence, used, held, wanted }
+            Entry { sequence: believed.sequence, used, held, wanted }
         }
     };
-    book.last = lease;
+    believed.last = lease;
     Ask {
         lease,
         life_us: rng.u64(1..20 * SECOND),
@@ -121,7 +121,7 @@ fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
     let longest = limits.iter().map(|limit| limit.meter.wait(&vec![0; limit.meter.words()], START, 1)).max();
     assert_eq!(longest, Some(0), "something fits at first");
     // Few are in the record itself, many are not.
-    let mut hosts = vec![Book::default(); *rng.choice(&[1, 3, 8, 9, 20]).unwrap()];
+    let mut hosts = vec![Believed::default(); *rng.choice(&[1, 3, 8, 9, 20]).unwrap()];
     let mut record = StoreRecord::default();
     let (mut now_us, mut yes, mut leased) = (START + rng.u64(0..SECOND), 0, 0);
     let key = format!("t:{seed}");

@@ -12,7 +12,7 @@ use std::{
 
 use ratelimit_user::control::protocol::{Operator, Order};
 
-use super::{Burden, STATUS, megabytes, timed};
+use super::{LoadReport, STATUS, megabytes, timed};
 use crate::{daemon::Edge, traffic::edge_with_sources};
 
 /// Blocks that operators add.
@@ -26,7 +26,7 @@ const BLOCKS_MB: u64 = 120;
 /// CPU of the daemon for a block, in a build without optimisation.
 const CPU: Duration = Duration::from_millis(5);
 
-pub(super) fn blocks(burden: &mut Burden) {
+pub(super) fn blocks(report: &mut LoadReport) {
     let edge = edge_with_sources(&["10.99.0.2"]);
     let daemon = edge.start("[source]\nlimits = [\"1000 packets/s\"]\n");
     let pid = daemon.pid();
@@ -40,7 +40,7 @@ pub(super) fn blocks(burden: &mut Burden) {
     let each = cpu / BLOCKS as u32;
     let mb = megabytes(pid).saturating_sub(mb);
     let (median, longest) = timed(|| edge.cli(&["status"]).status.success());
-    burden.expect(
+    report.expect(
         mb <= BLOCKS_MB && longest < STATUS && each < CPU && last.cpu < first.cpu * 2,
         format!(
             "{BLOCKS} blocks in {took:.1?}, with {cpu:.1?} of CPU ({each:.2?} each; the first {PART} {:.1?}, the last {PART} {:.1?}): {mb} MB \
@@ -54,7 +54,7 @@ pub(super) fn blocks(burden: &mut Burden) {
     let took = begun.elapsed();
     let asked = Instant::now();
     let listed = edge.json(&["block", "list"])["blocks"].as_array().map_or(0, Vec::len);
-    burden.expect(
+    report.expect(
         listed as u64 == BLOCKS,
         format!("a start with {listed} blocks takes {took:.1?}, a list of them {:.1?}", asked.elapsed()),
     );
@@ -62,12 +62,12 @@ pub(super) fn blocks(burden: &mut Burden) {
 }
 
 /// What some blocks took.
-struct Expense {
+struct BlockCost {
     took: Duration,
     cpu: Duration,
 }
 
-fn add(socket: &Path, pid: u32, numbers: std::ops::Range<u64>) -> Expense {
+fn add(socket: &Path, pid: u32, numbers: std::ops::Range<u64>) -> BlockCost {
     let (begun, before) = (Instant::now(), spent(pid));
     let next = AtomicU64::new(numbers.start);
     thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn add(socket: &Path, pid: u32, numbers: std::ops::Range<u64>) -> Expense {
             });
         }
     });
-    Expense { took: begun.elapsed(), cpu: spent(pid).saturating_sub(before) }
+    BlockCost { took: begun.elapsed(), cpu: spent(pid).saturating_sub(before) }
 }
 
 fn socket_of(edge: &Edge) -> PathBuf {

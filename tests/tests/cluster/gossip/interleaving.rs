@@ -44,15 +44,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must hold if an edit counts once, when it first arrives: an independent account, without any of what the store is told for that.
+/// The blocks that must hold if an edit counts once, when it first arrives, computed without anything that the store is told for that.
 #[derive(Default)]
-struct Account {
+struct ExpectedBlocks {
     arrived: HashSet<(String, u64, u64)>,
     newest: HashMap<String, u64>,
     blocks: BTreeMap<String, Option<String>>,
 }
 
-impl Account {
+impl ExpectedBlocks {
     fn runs(&mut self, call: &Call<'_>) {
         let args: Vec<String> = call.args.iter().map(|arg| String::from_utf8(arg.clone()).unwrap()).collect();
         let (head, edits) = args.split_at(9);
@@ -93,7 +93,7 @@ fn run(server: &Redis, steps: &[Step]) {
         let mut link = open(&server.url()).await;
         let mut hosts = ["a", "b", "c"].map(Host::new);
         let mut under_way: Vec<Call<'static>> = Vec::new();
-        let mut account = Account::default();
+        let mut expected = ExpectedBlocks::default();
         for (number, step) in (2..).zip(steps) {
             match *step {
                 Step::Add(host, prefix, for_s) => {
@@ -104,25 +104,25 @@ fn run(server: &Redis, steps: &[Step]) {
                 }
                 Step::Tick(host) => {
                     let call = hosts[host].call();
-                    account.runs(&call);
+                    expected.runs(&call);
                     drop(hosts[host].say(call, &mut link).await.unwrap());
                 }
                 Step::LostReply(host) => {
                     let call = hosts[host].call();
-                    account.runs(&call);
+                    expected.runs(&call);
                     link.run(&[call], SOON).await.remove(0).unwrap();
                 }
                 Step::Sent(host) => under_way.push(hosts[host].call()),
                 Step::Arrives(which) => {
                     if let Some(call) = under_way.get(which) {
-                        account.runs(call);
+                        expected.runs(call);
                         link.run(std::slice::from_ref(call), SOON).await.remove(0).unwrap();
                     }
                 }
                 Step::Restart(host) => {
                     let name = ["a", "b", "c"][host];
                     let old = &hosts[host];
-                    let (saved, list, offset_ns) = (old.gossip.saved(), old.house.list.clone(), old.now_ns());
+                    let (saved, list, offset_ns) = (old.gossip.saved(), old.local.list.clone(), old.now_ns());
                     hosts[host] = Host::after(name, number, &saved, list);
                     hosts[host].offset_ns = offset_ns;
                 }
@@ -134,7 +134,7 @@ fn run(server: &Redis, steps: &[Step]) {
             for host in &mut hosts {
                 loop {
                     let call = host.call();
-                    account.runs(&call);
+                    expected.runs(&call);
                     if !host.say(call, &mut link).await.unwrap().again {
                         break;
                     }
@@ -145,7 +145,7 @@ fn run(server: &Redis, steps: &[Step]) {
         let mut new = Host::new("new");
         new.talk(&mut link).await;
         if !steps.iter().any(|step| matches!(step, Step::Flush)) {
-            assert_eq!(new.list(), account.list());
+            assert_eq!(new.list(), expected.list());
         }
         for host in &hosts {
             assert_eq!(host.list(), new.list(), "as a host that only knows what the store says");

@@ -46,7 +46,7 @@ fn an_edit_that_a_daemon_left_behind_is_told_by_the_next_one_and_counts_once() {
         let call = a.call();
         link.run(&[call], SOON).await.remove(0).unwrap();
         a.add("10.1.0.0/16", None, "not told");
-        let left = |host: &Host| (host.gossip.saved(), host.house.list.clone());
+        let left = |host: &Host| (host.gossip.saved(), host.local.list.clone());
         let (saved, list) = left(&a);
         // The other one takes it back, and that is the last word.
         b.talk(&mut link).await;
@@ -79,7 +79,7 @@ fn a_daemon_that_has_lost_what_it_knew_tells_the_store_what_its_list_has() {
         b.talk(&mut link).await;
         b.remove("10.2.0.0/16").unwrap();
         b.talk(&mut link).await;
-        let mut next = Host::after("a", 2, &Saved::default(), a.house.list.clone());
+        let mut next = Host::after("a", 2, &Saved::default(), a.local.list.clone());
         next.talk(&mut link).await;
         b.talk(&mut link).await;
         for host in [&next, &b] {

@@ -52,14 +52,17 @@ fn numbered(n: u32) -> Prefix {
 }
 
 /// What a host has beside its part in the conversation.
-struct House {
+struct LocalState {
     list: BTreeMap<Prefix, (HostBlock, Layer)>,
-    friends: Vec<Prefix>,
+    must_reach: Vec<Prefix>,
 }
 
-impl ThisHost for House {
+impl ThisHost for LocalState {
     fn would_cut_off(&self, prefix: &Prefix) -> Option<String> {
-        self.friends.iter().find(|friend| prefix.covers(friend)).map(|friend| format!("{friend} is a friend"))
+        self.must_reach
+            .iter()
+            .find(|friend| prefix.covers(friend))
+            .map(|friend| format!("{friend} is a friend"))
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
@@ -69,7 +72,7 @@ impl ThisHost for House {
 
 struct Host {
     gossip: Gossip,
-    house: House,
+    local: LocalState,
     begun: Instant,
     offset_ns: u64,
     log: Vec<String>,
@@ -97,8 +100,8 @@ impl Host {
         // No two hosts have the same clock.
         let offset_ns = SECOND * (1 + u64::from(name.as_bytes()[0]));
         let gossip = Gossip::new(name, incarnation, saved, inherited, offset_ns).unwrap();
-        let house = House { list, friends: Vec::new() };
-        Self { gossip, house, begun: Instant::now(), offset_ns, log: Vec::new() }
+        let local = LocalState { list, must_reach: Vec::new() };
+        Self { gossip, local, begun: Instant::now(), offset_ns, log: Vec::new() }
     }
 
     fn now_ns(&self) -> u64 {
@@ -108,8 +111,8 @@ impl Host {
     fn carry_out(&mut self, edits: impl IntoIterator<Item = ListEdit>) {
         for ListEdit { prefix, block } in edits {
             match block {
-                Some(block) => self.house.list.insert(prefix, block),
-                None => self.house.list.remove(&prefix),
+                Some(block) => self.local.list.insert(prefix, block),
+                None => self.local.list.remove(&prefix),
             };
         }
     }
@@ -117,7 +120,7 @@ impl Host {
     fn try_add(&mut self, prefix: Prefix, for_s: Option<u64>, reason: &str) -> Result<(), String> {
         let now_ns = self.now_ns();
         let held = HostBlock { until_ns: for_s.map(|s| now_ns + s * SECOND), reason: reason.into() };
-        let edit = self.gossip.add(prefix, held, false, &self.house, now_ns)?;
+        let edit = self.gossip.add(prefix, held, false, &self.local, now_ns)?;
         self.carry_out(edit);
         Ok(())
     }
@@ -127,7 +130,7 @@ impl Host {
     }
 
     fn remove(&mut self, prefix: &str) -> Result<(), String> {
-        let edit = self.gossip.remove(p(prefix), &self.house, self.now_ns())?;
+        let edit = self.gossip.remove(p(prefix), &self.local, self.now_ns())?;
         self.carry_out(edit);
         Ok(())
     }
@@ -145,7 +148,7 @@ impl Host {
 
     async fn say(&mut self, call: Call<'_>, link: &mut RedisLink) -> Result<GossipUpdate, StoreError> {
         let answer = link.run(&[call], SOON).await.remove(0)?;
-        let heard = self.gossip.hear(&answer, &self.house, self.now_ns()).unwrap();
+        let heard = self.gossip.hear(&answer, &self.local, self.now_ns()).unwrap();
         self.carry_out(heard.edits.clone());
         self.log.extend(heard.log.clone());
         Ok(heard)
@@ -163,16 +166,16 @@ impl Host {
 
     /// The list: prefix, reason, whose it is.
     fn list(&self) -> Vec<(String, &str, Layer)> {
-        let list = self.house.list.iter();
+        let list = self.local.list.iter();
         list.map(|(prefix, (held, layer))| (prefix.to_string(), held.reason.as_str(), *layer)).collect()
     }
 
     fn prefixes(&self) -> Vec<String> {
-        self.house.list.keys().map(ToString::to_string).collect()
+        self.local.list.keys().map(ToString::to_string).collect()
     }
 
     fn seconds_left(&self, prefix: &str) -> Option<u64> {
-        let until_ns = self.house.list[&p(prefix)].0.until_ns?;
+        let until_ns = self.local.list[&p(prefix)].0.until_ns?;
         Some(until_ns.saturating_sub(self.now_ns()).div_ceil(SECOND))
     }
 }

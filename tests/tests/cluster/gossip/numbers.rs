@@ -35,8 +35,8 @@ fn ten_thousand_blocks_are_caught_up_in_portions_and_cost_nothing_when_nothing_c
         let calls = b.talk(&mut link).await;
         let (catching_up, bytes) = (begun.elapsed(), sent(&server, "total_net_output_bytes") - bytes);
         assert_eq!(calls, 10);
-        assert_eq!(b.house.list, {
-            let mut list = a.house.list.clone();
+        assert_eq!(b.local.list, {
+            let mut list = a.local.list.clone();
             list.values_mut().for_each(|(held, _)| held.until_ns = None);
             list
         });
@@ -90,7 +90,7 @@ fn there_are_at_most_a_hundred_thousand_and_as_many_that_are_over() {
                 "the store refused to block 10.1.134.160/32 on all hosts: there are 100000 blocks for all hosts already, which is the most there can be; remove some"
             ]
         );
-        assert!(!a.house.list.contains_key(&numbered(100_000)), "nor here any more");
+        assert!(!a.local.list.contains_key(&numbered(100_000)), "nor here any more");
         // One that is there may change, and one may take the place of one that goes.
         a.try_add(numbered(5), None, "changed").unwrap();
         a.remove("10.0.0.6/32").unwrap();

@@ -127,7 +127,7 @@ fn a_host_refuses_what_would_cut_it_off_and_the_others_take_it() {
     block_on(async {
         let mut link = open(&server.url()).await;
         let [mut a, mut b, mut c] = ["a", "b", "c"].map(Host::new);
-        b.house.friends.push(p("203.0.113.7/32"));
+        b.local.must_reach.push(p("203.0.113.7/32"));
         assert_eq!(
             b.try_add(p(NET), None, "x").unwrap_err(),
             "refused to block 203.0.113.0/24 on all hosts: 203.0.113.7/32 is a friend"
@@ -144,8 +144,8 @@ fn a_host_refuses_what_would_cut_it_off_and_the_others_take_it() {
         let now_ns = b.now_ns();
         let refused: Vec<_> = b.gossip.blocks(now_ns).filter_map(|(_, _, why)| why).collect();
         assert_eq!(refused, ["203.0.113.7/32 is a friend"]);
-        b.house.friends.clear();
-        let heard = b.gossip.judge_again(&b.house, now_ns);
+        b.local.must_reach.clear();
+        let heard = b.gossip.judge_again(&b.local, now_ns);
         b.carry_out(heard.edits);
         assert_eq!(b.list(), a.list());
         // Anybody can write anything into the store.
@@ -206,7 +206,7 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
         assert_eq!(shown.len(), 2, "not the one that this host alone blocks for longer");
         let saved = serde_json::to_string(&a.gossip.saved()).unwrap();
         let saved: Saved = serde_json::from_str(&saved).unwrap();
-        let mut next = Host::after("a", 2, &saved, a.house.list.clone());
+        let mut next = Host::after("a", 2, &saved, a.local.list.clone());
         // An edit before it has heard anything, numbered from 1 again.
         next.add("10.9.0.0/16", None, "new");
         next.talk(&mut link).await;
@@ -223,7 +223,7 @@ fn a_daemon_that_starts_again_keeps_both_layers_and_goes_on_under_its_name() {
             (NET.to_owned(), "mine", Layer::Local),
             "this host's own block is still there"
         );
-        let edit = next.gossip.unblock_here(p(NET), &next.house, next.now_ns());
+        let edit = next.gossip.unblock_here(p(NET), &next.local, next.now_ns());
         next.carry_out(edit);
         assert_eq!(next.prefixes(), ["10.5.0.0/16", "10.9.0.0/16"]);
     });
@@ -346,7 +346,7 @@ fn hosts_are_known_with_how_far_they_are_and_forgotten_after_a_day() {
     block_on(async {
         let mut link = open(&server.url()).await;
         let [mut a, mut b] = ["a", "b"].map(Host::new);
-        b.house.friends.push(p("203.0.113.7/32"));
+        b.local.must_reach.push(p("203.0.113.7/32"));
         a.add(NET, None, "x");
         a.add("10.1.0.0/16", None, "x");
         a.talk(&mut link).await;

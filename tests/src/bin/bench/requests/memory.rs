@@ -36,21 +36,12 @@ pub(crate) enum State {
 }
 
 impl State {
-    const ALL: [Self; 3] = [Self::Counter, Self::Bucket, Self::SubWindows];
-
-    fn name(self) -> &'static str {
+    /// The names of the contestant, as the command line and the targets have it, and in the table.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Counter => "counter",
-            Self::Bucket => "bucket",
-            Self::SubWindows => "sub-windows",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Counter => "one counter: fixed window",
-            Self::Bucket => "token bucket",
-            Self::SubWindows => "60 sub-windows: sliding window",
+            Self::Counter => ("counter", "one counter: fixed window"),
+            Self::Bucket => ("bucket", "token bucket"),
+            Self::SubWindows => ("sub-windows", "60 sub-windows: sliding window"),
         }
     }
 
@@ -72,15 +63,16 @@ pub(super) fn measure(field: &mut Field, quick: bool, interrupt: &Interrupt) -> 
         false => "Memory of a million users, each asked about in every sub-window",
     };
     let mut comparison = Comparison::new("memory", title, Unit::Megabytes);
-    for state in State::ALL {
-        progress::show(&format!("memory of a million users: {}", state.title()));
+    for state in State::value_variants() {
+        let (name, title) = state.names();
+        progress::show(&format!("memory of a million users: {title}"));
         let mut command = Command::new(&own);
-        command.args(["--requests", "--memory-of", state.name()]).args(quick.then_some("--quick"));
+        command.args(["--requests", "--memory-of", name]).args(quick.then_some("--quick"));
         let printed = shell::output(&mut command);
         interrupt.check()?;
-        if let Some(printed) = field.admit(state.title(), |_| printed) {
+        if let Some(printed) = field.admit(title, |_| printed) {
             let value = printed.trim().parse().with_context(|| format!("{printed:?} is no size"))?;
-            let mut cell = Cell::new(state.name(), state.title());
+            let mut cell = Cell::new(name, title);
             cell.add(Sample { value, beside: None });
             comparison.cells.push(cell);
         }
@@ -130,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_state_is_a_policy_that_is_understood() {
-        for state in State::ALL {
+        for state in State::value_variants() {
             let policy = config::parse(&state.policy(), "policy.toml").unwrap().policy;
             let engine = Engine::new(&policy, BEGIN_US);
             let rules = engine.rules();
