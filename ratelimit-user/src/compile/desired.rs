@@ -150,6 +150,26 @@ impl Desired {
         }
     }
 
+    /// What takes the place of this policy once it is in force: what it lost sight of counts as spent since then, and not since the moment that it was
+    /// compiled for, until when nothing is admitted. `None` if it lost sight of nothing.
+    pub fn in_force_since(&self, compiled_for_q8: u64, now_q8: u64) -> Option<Self> {
+        let is_lost = |set: &LimitSet| set.owed_q8 != 0 && set.owed_since_q8 == compiled_for_q8;
+        let mut next = self.clone();
+        let services = next.policy.services.iter_mut().map(|service| &mut service.per_source);
+        let mut lost = 0;
+        for set in services.chain([&mut next.policy.source.set]).filter(|set| is_lost(set)) {
+            set.owed_since_q8 = now_q8;
+            lost += 1;
+        }
+        if lost == 0 {
+            return None;
+        }
+        next.policy.generation += 1;
+        (next.keeps_policy, next.keeps_tables) = (false, true);
+        (next.new_users, next.new_user_windows, next.changed_totals) = (vec![], vec![], vec![]);
+        Some(next)
+    }
+
     /// Has no window admit anything. What windows say of sources and users stays as it is.
     pub fn windows_admit_nothing(&mut self) {
         self.keeps_policy = false;

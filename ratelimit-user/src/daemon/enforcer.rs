@@ -1,5 +1,7 @@
 //! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
 
+use ratelimit_common::limit::gcra;
+
 use super::{log, requests::Requests, version::PolicyVersion};
 use crate::{
     compile::{self, Before, Desired, HostFacts, lists::Lists},
@@ -16,6 +18,19 @@ pub(super) struct EnforcedPolicy {
     pub(super) desired: Desired,
     /// What the policy in force was compiled for.
     pub(super) facts: HostFacts,
+}
+
+impl EnforcedPolicy {
+    /// Says to the kernel that the policy is in force now, if that makes a difference: one that loses sight of what was spent admits nothing until the
+    /// moment that it was compiled for, which is a second ahead because lists may take that long.
+    pub(super) fn begin(&mut self, compiled_for_q8: u64) {
+        let now_q8 = gcra::time_q8(probe::now_ns());
+        let Some(begun) = self.desired.in_force_since(compiled_for_q8, now_q8) else { return };
+        match self.maps.set_policy(&begun) {
+            Ok(()) => self.desired = begun,
+            Err(error) => log::warning(format!("{error}: limits admit nothing for up to a second")),
+        }
+    }
 }
 
 /// Everything that a policy is put in force with.
@@ -35,11 +50,13 @@ impl Enforcer<'_> {
         let facts = self.facts_for(policy);
         let EnforcedPolicy { maps, desired, .. } = &mut *self.enforced;
         let in_force = maps.policy();
-        let before = in_force.as_deref().map(|policy| Before::known(policy, desired, probe::switch_q8()));
+        let compiled_for_q8 = probe::switch_q8();
+        let before = in_force.as_deref().map(|policy| Before::known(policy, desired, compiled_for_q8));
         let next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
         let written = maps.enforce(self.lists, Some(desired), &next)?;
         self.enforced.desired = next;
         self.enforced.facts = facts;
+        self.enforced.begin(compiled_for_q8);
         self.requests.follow(version);
         Ok(written)
     }

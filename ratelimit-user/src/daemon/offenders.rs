@@ -3,7 +3,7 @@
 use super::{entries, host::Host, list_orders::BlockScope, lists::ListChanger, log};
 use crate::{
     compile::lists::Prefix,
-    control::protocol::{Operator, Reply},
+    control::protocol::Operator,
     dataplane::probe,
     failure::{ExitCode, Failure},
     requests::escalation::Offence,
@@ -16,8 +16,9 @@ pub(super) fn follow_offence(host: &mut Host, offence: &Offence) {
     }
 }
 
-/// Blocks an address that was refused too often for too long, on all hosts if there are others.
-fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
+/// Blocks an address that was refused too often for too long, on all hosts if there are others. Whoever is blocked for longer already stays so: a
+/// second block of a prefix takes the place of the first, and would end it early.
+fn escalate(host: &mut Host, offence: &Offence) -> Result<(), Failure> {
     let found = |why: String| Failure::new(ExitCode::Found, why);
     if let Some(allowed) = entries::allows(&host.lists.lists).find(|allowed| meets(allowed, &offence.prefix))
     {
@@ -27,13 +28,24 @@ fn escalate(host: &mut Host, offence: &Offence) -> Result<Reply, Failure> {
     if let Some(proxy) = trusted.iter().find(|proxy| meets(proxy, &offence.prefix)) {
         return Err(found(format!("{proxy} is a trusted proxy: it asks for others")));
     }
+    let now_ns = probe::now_ns();
+    let until_ns = now_ns.saturating_add(offence.for_ns);
+    if let Some((blocked, _)) = entries::blocked(&host.lists.lists, now_ns)
+        .find(|(blocked, entry)| blocked.covers(&offence.prefix) && entry.own_blocked_until_ns >= until_ns)
+    {
+        log::info(format!(
+            "{} ({}): {blocked} is blocked for longer already, and stays so",
+            offence.prefix, offence.reason
+        ));
+        return Ok(());
+    }
     let scope = BlockScope::of(host.cluster.is_some());
     let prefix = offence.prefix.to_string();
     let (for_ns, reason) = (Some(offence.for_ns), short(&offence.reason));
-    let changer = ListChanger { operator: &Operator::default(), by: &"escalate", now_ns: probe::now_ns() };
-    let reply = host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &changer)?;
+    let changer = ListChanger { operator: &Operator::default(), by: &"escalate", now_ns };
+    host.list_editor().block(&prefix, for_ns, Some(&reason), scope, &changer)?;
     host.attacks.note(&format!("escalate blocked {prefix}: {reason}"));
-    Ok(reply)
+    Ok(())
 }
 
 fn meets(one: &Prefix, other: &Prefix) -> bool {

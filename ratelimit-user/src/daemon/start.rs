@@ -134,7 +134,8 @@ fn put_in_force(
             in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None, now_q8 });
         compile::desired(policy, &facts, generation, in_force)
     };
-    let mut desired = compile(generation, probe::switch_q8());
+    let mut compiled_for_q8 = probe::switch_q8();
+    let mut desired = compile(generation, compiled_for_q8);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
@@ -146,7 +147,8 @@ fn put_in_force(
     let attach = || attach::attach_new(&mut program, &pins, names, options.generic);
     let mut guarded = others.held_while(&mut maps, &mut desired, attach)?;
     if before.is_some() || others.lost_sight() {
-        desired = compile(desired.policy.generation, probe::switch_q8());
+        compiled_for_q8 = probe::switch_q8();
+        desired = compile(desired.policy.generation, compiled_for_q8);
         progress::step("writing the policy into the kernel");
         others.enforce(&mut maps, &mut lists, &desired)?;
     }
@@ -179,7 +181,8 @@ fn put_in_force(
         cluster.map(|cluster| cluster::blocks::join(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
-    let enforced = EnforcedPolicy { maps, desired, facts };
+    let mut enforced = EnforcedPolicy { maps, desired, facts };
+    enforced.begin(compiled_for_q8);
     Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
 }
 

@@ -84,6 +84,41 @@ fn a_policy_that_is_applied_counts_for_requests_from_then_on_and_a_rollback_take
 }
 
 #[test]
+fn whoever_an_operator_has_blocked_for_longer_stays_blocked_when_it_keeps_calling() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge, ESCALATES));
+    let add = |words: &[&str]| {
+        let added = edge.cli(&[&["block", "add"], words].concat());
+        assert!(added.status.success(), "{}", stderr(&added));
+    };
+    add(&["203.0.113.7", "--reason", "court order"]);
+    add(&["198.51.100.0/24", "--for", "24h", "--reason", "for a day"]);
+    // This one is shorter than what a caller gets who stays above its limit.
+    add(&["192.0.2.7", "--for", "1m", "--reason", "for a minute"]);
+    let callers = ["203.0.113.7", "198.51.100.7", "192.0.2.7"];
+    let mut client = http(&edge);
+    let blocks = wait_for("all callers are found out", || {
+        for ip in callers {
+            client.get(&format!("/v1/check?api=search&ip={ip}"));
+        }
+        let log = daemon.log();
+        let found = ["203.0.113.7/32 is blocked for longer", "198.51.100.0/24 is blocked for longer"];
+        let mut blocks = edge.json(&["block", "list"])["blocks"].as_array().unwrap().clone();
+        blocks.sort_by_key(|block| block["prefix"].to_string());
+        let escalated = blocks.iter().any(|block| block["reason"] == "refused by api search");
+        (escalated && found.iter().all(|found| log.contains(found))).then_some(blocks)
+    });
+    let told: Vec<_> =
+        blocks.iter().map(|block| (block["prefix"].as_str(), block["reason"].as_str())).collect();
+    let expected = [
+        (Some("192.0.2.7/32"), Some("refused by api search")),
+        (Some("198.51.100.0/24"), Some("for a day")),
+        (Some("203.0.113.7/32"), Some("court order")),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
 fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_others_are_not() {
     let edge = Edge::new();
     let _daemon = edge.start(&policy(&edge, ESCALATES));

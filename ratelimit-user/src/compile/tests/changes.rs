@@ -1,5 +1,7 @@
 //! What a policy keeps of the one before, and what it takes for spent.
 
+use ratelimit_common::limit::gcra;
+
 use super::*;
 
 const NOW_Q8: u64 = 1 << 50;
@@ -60,6 +62,33 @@ fn sources_that_begin_spent_owe_their_longest_burst_under_every_service() {
         assert_eq!((set.owed_since_q8, set.owed_q8), (NOW_Q8, set.longest_tolerance_q8));
     }
     assert_eq!(spent.policy.source.set.limits, first(&per_source).policy.source.set.limits);
+}
+
+#[test]
+fn what_a_change_loses_sight_of_is_spent_since_the_policy_is_in_force_and_not_since_what_it_was_compiled_for()
+{
+    let of = |rate: &str| {
+        policy(&format!("[source]\nlimits = [{rate:?}]\n{}per_source = [{rate:?}]\n", service("a", 53, "")))
+    };
+    let before = desired(&of("1000 packets/s burst 10000"), &FACTS, 1, None);
+    let next = follow(&before, &of("5000 packets/s burst 5000"));
+    let in_force_q8 = NOW_Q8 - gcra::time_q8(990_000_000);
+    let owed = |desired: &Desired, after_ms: u64| {
+        let sets = [desired.policy.source.set, desired.policy.services[0].per_source];
+        let at_q8 = in_force_q8 + gcra::time_q8(after_ms * 1_000_000);
+        sets.map(|set| {
+            (gcra::owed_q8(&set, set.longest_tolerance_q8, at_q8) * 100).div_ceil(set.longest_tolerance_q8)
+        })
+    };
+    assert_eq!(owed(&next, 500), [100; 2], "as it was compiled, nothing passes for a second");
+    let begun = next.in_force_since(NOW_Q8, in_force_q8).unwrap();
+    assert_eq!([0, 500, 1_000].map(|ms| owed(&begun, ms)), [[100; 2], [50; 2], [0; 2]]);
+    assert!(
+        !begun.keeps_policy && begun.policy.generation == next.policy.generation + 1,
+        "the kernel hears of it"
+    );
+    assert_eq!(begun.in_force_since(NOW_Q8, in_force_q8), None, "once");
+    assert_eq!(follow(&before, &of("500 packets/s burst 10000")).in_force_since(NOW_Q8, in_force_q8), None);
 }
 
 #[test]

@@ -5,10 +5,35 @@ use std::fs;
 use ratelimit_tests::{
     answer::{assert_answer, said},
     daemon::Edge,
-    netns::EDGE,
+    netns::{EDGE, EDGE_V4},
+    traffic::{Sink, edge_with_sources, flood, sent},
 };
 
 use super::{file, in_force, in_kernel, is_waiting, packets};
+
+/// Cells of the prefilter give out less time than before, so what they gave counts as spent: a burst, and no more than that.
+#[test]
+fn a_change_that_counts_bursts_as_spent_refuses_nobody_who_keeps_to_the_rate() {
+    const ONE: &str = "10.99.0.11";
+    let edge = edge_with_sources(&[ONE]);
+    let of = |rate: &str| format!("[source]\nladder = false\nlimits = [{rate:?}]\n");
+    let daemon = edge.start(&of("1000 packets/s burst 10000"));
+    let mut sink = Sink::start(&edge, EDGE_V4);
+    let mut lost = || {
+        let before = sink.datagrams(ONE);
+        let sent = sent(flood(&edge, ONE, EDGE_V4, 200, 0.3));
+        sent - (sink.datagrams_of(ONE, before + sent) - before)
+    };
+    assert_eq!(lost(), 0);
+    let quicker = file(&edge, "quicker.toml", &of("5000 packets/s burst 5000"));
+    assert_answer(&edge.cli(&["apply", &quicker]), 0, &[]);
+    assert_eq!(lost(), 0, "by apply");
+    assert_answer(&edge.cli(&["rollback"]), 0, &[]);
+    daemon.kill_9();
+    fs::copy(&quicker, edge.policy()).unwrap();
+    let _daemon = edge.start_again();
+    assert_eq!(lost(), 0, "by a restart with another file");
+}
 
 #[test]
 fn diff_shows_what_apply_would_change_and_exits_accordingly() {
