@@ -26,7 +26,7 @@ use crate::{
     classify::classify,
     frame::Frame,
     lane,
-    limit::{self, Known},
+    limit::{self, Known, Leaves},
     origin::Origin,
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
@@ -38,7 +38,7 @@ use crate::{
 pub use first_look::drop_at_first_look;
 
 /// Drops and counts a frame for a refusal that is known. `None`: the limiter is to look at it.
-pub fn drop_known<T: Tables>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
+pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     let now_ns = tables.now_ns(Clock::Coarse);
     if !lane::is_open(tables, now_ns) {
         return None;
@@ -153,9 +153,14 @@ fn known_reason<T: Tables, S: Origin>(
             return None;
         }
     }
-    let in_spent_prefix = lane::is_crowded(tables, now_ns)
-        && limit::is_prefix_spent(tables, policy, packet.source.address(), now_q8);
-    in_spent_prefix.then_some(Reason::LimitPrefix)
+    if !lane::is_crowded(tables, now_ns) {
+        return None;
+    }
+    let level = limit::spent_prefix_level(tables, policy, packet.source.address(), now_q8)?;
+    if S::FAMILY == Family::V4 {
+        limit::note_level(tables, policy, service, level);
+    }
+    Some(Reason::LimitPrefix)
 }
 
 /// Whether an entry behind a source's cell still owes something.

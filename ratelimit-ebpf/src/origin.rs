@@ -15,6 +15,9 @@ pub trait Origin: Copy {
     /// The address as the lists want it.
     fn address(self) -> Address;
 
+    /// The address as it lies in memory, if it is of IPv4.
+    fn v4(self) -> Option<u32>;
+
     /// Where whoever the policy takes for its source belongs in the prefilter: what [`Sender`](crate::limit::Sender) has for it.
     fn hash(self, policy: &Policy) -> u64;
 }
@@ -41,6 +44,11 @@ impl Origin for OriginV4 {
     }
 
     #[inline(always)]
+    fn v4(self) -> Option<u32> {
+        Some(self.0)
+    }
+
+    #[inline(always)]
     fn hash(self, policy: &Policy) -> u64 {
         let mask = Address { family: Family::V4, key: SourceKey { hi: 0, lo: policy.source.v4_mask } };
         prefilter::hash_v4(self.0 & mask.v4_word(), policy.prefilter.secret)
@@ -53,6 +61,11 @@ impl Origin for OriginV6 {
     #[inline(always)]
     fn address(self) -> Address {
         Address::v6(self.hi, self.lo)
+    }
+
+    #[inline(always)]
+    fn v4(self) -> Option<u32> {
+        None
     }
 
     #[inline(always)]

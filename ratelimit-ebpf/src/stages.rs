@@ -200,6 +200,7 @@ stages! { Leaves:
     fn charge_crowd(policy: &Policy, request: &Request, party: Party) -> Reason => limit::charge_crowd;
     fn stock_host(policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool => limit::stock_host;
     fn spend_host(policy: &Policy, len: u64, party: Party) -> () => limit::spend_host;
+    fn is_prefix_spent(policy: &Policy, first_cell: u32, prefix: u32, now_q8: u64) -> bool => limit::is_prefix_spent;
     fn count_syn(policy: &Policy, request: &Request) -> bool => limit::count_syn;
     fn forget_shared(policy: &Policy, request: &Request) -> () => limit::forget_shared;
     fn report(policy: &Policy, request: &Request, reason: Reason) -> () => limit::report;

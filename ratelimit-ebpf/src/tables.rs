@@ -94,11 +94,18 @@ pub enum LaneWord {
     TrackedSpentUntil = 6,
     /// The reason that says which total that is.
     TrackedSpentReason = 7,
+    /// Under which policy, and for packets of which service, it has met a prefix that was used up: see
+    /// [`note_level`](crate::limit::note_level).
+    CrowdedName = 8,
+    /// The mask of the aggregation level of that prefix.
+    CrowdedMask = 9,
+    /// The first cell of that level.
+    CrowdedCells = 10,
 }
 
 impl LaneWord {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 11;
 }
 
 /// What the express lane goes by.

@@ -214,6 +214,15 @@ pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, cause: Negati
     tag(hash) | (cause as u64) << UNTIL_BITS | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT & UNTIL_MASK)
 }
 
+/// Until when a refusal is remembered, by a clock that stands still for longer than a step: to the end of this step at least. One that holds for less
+/// would not be remembered at all, and whatever comes before the clock moves would be looked up.
+#[inline(always)]
+pub const fn through_this_step(now_q8: u64, until_q8: u64) -> u64 {
+    const STEP_Q8: u64 = 1 << UNTIL_SHIFT;
+    let ahead = ahead_q8(until_q8, now_q8);
+    if ahead != 0 && ahead < STEP_Q8 { now_q8.wrapping_add(STEP_Q8) } else { until_q8 }
+}
+
 /// What refuses a source that a word denies.
 #[inline(always)]
 pub const fn denied_by(word: u64) -> NegativeCause {
@@ -561,6 +570,22 @@ mod tests {
         }
         // Time goes round, and marks with it.
         assert_eq!(marked_until_q8(mark(u64::MAX)), 0);
+    }
+
+    #[test]
+    fn a_refusal_that_holds_for_less_than_a_step_is_remembered_to_its_end_and_others_as_they_are() {
+        const STEP: u64 = 1 << UNTIL_SHIFT;
+        const SOURCE: u64 = 0x1234_5678_9abc_def0;
+        for now in [7 * STEP, 7 * STEP + 1, 8 * STEP - 1, u64::MAX - 5] {
+            for ahead in [1, 2, STEP / 2, STEP - 1, STEP, STEP + 1, 100 * STEP] {
+                let until = through_this_step(now, now.wrapping_add(ahead));
+                let word = negative_entry(SOURCE, now, until, NegativeCause::Packets);
+                assert!(denies(word, SOURCE, now), "{now} {ahead}");
+                let later = now.wrapping_add(ahead.max(STEP));
+                assert!(!denies(word, SOURCE, later), "over by then: {now} {ahead}");
+            }
+            assert_eq!(through_this_step(now, now), now, "what is not refused any more");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The first look of the express lane, which is all that most packets of a flood get: one negative entry, or one note of a total that is used up.
+//! The first look of the express lane, which is all that most packets of a flood get: one negative entry, one note of a total that is used up, or one prefix
+//! that is.
 //! What it does not find there is for the rest of the lane, which looks at everything once more.
 //!
 //! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep, which fit into registers.
@@ -16,7 +17,7 @@ use crate::{
     forget::forget,
     frame::Frame,
     lane,
-    limit::{self, SpentFor},
+    limit::{self, Leaves, SpentFor},
     origin::Origin,
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
@@ -27,7 +28,7 @@ use crate::{
 
 /// Drops and counts a frame that is refused at first look.
 #[inline(always)]
-pub fn drop_at_first_look<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<Verdict> {
+pub fn drop_at_first_look<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<Verdict> {
     let (service, reason) = refusal(frame, tables, now_ns)?;
     lane::open(tables, now_ns);
     count(tables, service, reason, Fate::Decided, frame.len());
@@ -36,7 +37,7 @@ pub fn drop_at_first_look<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64)
 
 /// The service and the reason of a frame that is refused at first look.
 #[inline(always)]
-pub(super) fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
+pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
     let (family, at) = network(frame)?;
     match family {
         Family::V4 => refusal_of(tables, &brief_v4(frame, at)?, now_ns),
@@ -45,7 +46,7 @@ pub(super) fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> 
 }
 
 #[inline(always)]
-fn refusal_of<T: Tables, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<(u32, Reason)> {
+fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<(u32, Reason)> {
     let policy = tables.express(S::FAMILY, now_ns)?.policy;
     let service = service::at_first_look(policy, packet)?;
     let hash = packet.source.hash(policy);
@@ -58,14 +59,14 @@ fn refusal_of<T: Tables, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
         return None;
     } else {
         // The packets of a spoofed flood do not touch the cells.
-        limit::noted(tables, SpentFor::Untracked, policy, service, now_ns)?
+        of_shared(tables, SpentFor::Untracked, policy, packet, service, now_ns)?
     };
     Some((service, reason))
 }
 
 /// The reason to refuse a packet of a service from a source with this hash, whose cell may be tracked.
 #[inline(always)]
-fn of_tracked<T: Tables, S: Origin>(
+fn of_tracked<T: Leaves, S: Origin>(
     tables: &T,
     policy: &Policy,
     packet: &Brief<S>,
@@ -85,10 +86,27 @@ fn of_tracked<T: Tables, S: Origin>(
         }
         // There is a note only under policies under which nothing else can refuse it first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
-            limit::noted(tables, SpentFor::Tracked, policy, service, now_ns)
+            of_shared(tables, SpentFor::Tracked, policy, packet, service, now_ns)
         }
         _ => None,
     }
+}
+
+/// The reason to refuse a packet for what its source shares with others, by what this CPU noted down.
+#[inline(always)]
+fn of_shared<T: Leaves, S: Origin>(
+    tables: &T,
+    spent_for: SpentFor,
+    policy: &Policy,
+    packet: &Brief<S>,
+    service: u32,
+    now_ns: u64,
+) -> Option<Reason> {
+    if let Some(reason) = limit::noted(tables, spent_for, policy, service, now_ns) {
+        return Some(reason);
+    }
+    let source = packet.source.v4()?;
+    limit::is_spent_at_noted_level(tables, policy, service, source, now_ns).then_some(Reason::LimitPrefix)
 }
 
 /// The reason to refuse a packet from a source with this hash, whose cell is not tracked, where somebody is on a list.

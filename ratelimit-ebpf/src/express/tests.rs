@@ -365,3 +365,55 @@ fn packets_for_a_service_that_does_not_drop_are_left_to_the_limiter() {
     policy.mode = Mode::Monitor as u32;
     assert!(!policy.serves_lane(), "on trial as a whole");
 }
+
+#[test]
+fn a_limit_in_step_with_the_clock_is_refused_in_the_lane_tick_after_tick() {
+    // The clock stands still for 4 ms, and 1000 packets/s have their next packet due a moment after it moves or a moment before that.
+    for tick_ns in [3_999_990, 4_000_000, 4_000_010] {
+        for clock in [Clock::Coarse, Clock::Precise] {
+            let mut policy = empty();
+            policy.source.set = prefiltered(&["1000 packets/s burst 1000"]);
+            policy.clock = clock as u32;
+            let host = host(policy);
+            let frame = udp([1, 1], 53, 8);
+            host.passed(&frame, 2_000);
+            let (mut passed, mut in_limiter) = (0, 0);
+            for _ in 0..1_000 {
+                host.now_ns.set(host.now_ns.get() + tick_ns);
+                for _ in 0..20 {
+                    let (reason, in_lane) = taken(&host, &frame);
+                    passed += u32::from(reason == Reason::Conforming);
+                    in_limiter += u32::from(reason != Reason::Conforming && !in_lane);
+                }
+            }
+            assert!((3_998..=4_001).contains(&passed), "{clock:?}, {tick_ns} ns: {passed} passed in 4 s");
+            // The first refusal of a tick is the limiter's.
+            if clock == Clock::Coarse {
+                assert!(in_limiter <= 1_000, "{tick_ns} ns: {in_limiter} of 16000 were looked up");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_in_a_prefix_that_is_used_up_is_refused_at_first_look_unless_a_total_comes_before_it() {
+    for (lengths, totals) in [([24, 16], 0), ([28, 24], 0), ([24, 16], 1)] {
+        let ended = alike(&std::format!("{lengths:?}, {totals} totals"), || {
+            let mut policy = policy();
+            policy.aggregation = aggregated(&policy.source.set, lengths[0], 2);
+            policy.aggregation.prefix_levels[0][1] =
+                aggregated(&policy.source.set, lengths[1], 3).prefix_levels[0][0];
+            policy.host_total_count = totals;
+            policy.host_totals[0] = total("1000000 packets/s");
+            host(policy)
+        });
+        let in_prefixes = ended["LimitPrefix"];
+        let at_first_look = ended[FIRST_LOOK] - ended["LimitPackets"].min(ended[FIRST_LOOK]);
+        assert!(in_prefixes > 300, "{lengths:?}: {ended:?}");
+        if totals == 0 {
+            assert!(at_first_look * 3 > in_prefixes, "{lengths:?}: {ended:?}");
+        } else {
+            assert_eq!(at_first_look, 0, "{lengths:?}: {ended:?}");
+        }
+    }
+}

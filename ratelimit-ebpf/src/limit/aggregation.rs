@@ -12,6 +12,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    negative_cache,
     request::Request,
     sender::Sender,
     word::{self, Charging},
@@ -37,11 +38,11 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
     climb(tables, policy, request, party, Step::Charge).is_some()
 }
 
-/// Whether a prefix around an address is known to have nothing left for sources in it that are not proven.
+/// The narrowest level of its family at which the prefix around an address is known to have nothing left for sources in it that are not proven.
 #[inline(always)]
-pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8: u64) -> bool {
+pub fn spent_level<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8: u64) -> Option<u32> {
     if policy.aggregation.tolerance_q8 == 0 {
-        return false;
+        return None;
     }
     let key = Sender::key_of(policy, address);
     let family = address.family as u32 & 1;
@@ -56,10 +57,10 @@ pub fn is_spent<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8
         if let Some(cell) = tables.prefix_level_cell(cell)
             && prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8)
         {
-            return true;
+            return Some(index as u32);
         }
     }
-    false
+    None
 }
 
 /// Reads a word of the cell of each prefix around an address: see [`fetch_ahead`](super::fetch_ahead).
@@ -230,6 +231,7 @@ impl Prefix {
         let now_q8 = request.now_q8;
         let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
         let until_q8 = tables.load(word).wrapping_add(self.charge_q8).wrapping_sub(tolerance_q8);
+        let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
         let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
         tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
         lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);

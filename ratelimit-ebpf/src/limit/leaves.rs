@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
 use super::{
-    crowd, entry,
+    crowd, crowded_note, entry,
     known::{self, Weight},
     negative_cache, refused,
     request::Request,
@@ -82,6 +82,11 @@ pub trait Leaves: Tables + Sized {
     /// Counts a SYN, and says whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
         syns::count(self, policy, request)
+    }
+
+    /// Whether an IPv4 prefix of the level with this first cell is known to have nothing left.
+    fn is_prefix_spent(&self, policy: &Policy, first_cell: u32, prefix: u32, now_q8: u64) -> bool {
+        crowded_note::is_prefix_spent(self, policy, first_cell, prefix, now_q8)
     }
 
     /// Forgets that something that the source shares with others refused it while it kept to its own limits.

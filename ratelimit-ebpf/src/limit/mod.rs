@@ -7,6 +7,7 @@
 
 mod aggregation;
 mod crowd;
+mod crowded_note;
 mod entry;
 mod fair;
 mod fetch;
@@ -43,8 +44,9 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
-pub use aggregation::is_spent as is_prefix_spent;
+pub use aggregation::spent_level as spent_prefix_level;
 pub use crowd::charge as charge_crowd;
+pub use crowded_note::{is_prefix_spent, is_spent_at_noted_level, note_level};
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 pub use fetch::fetch_ahead;
 pub(crate) use host::charge as charge_host;

@@ -1,7 +1,7 @@
 //! Sources that are known to be over a limit, and until when: what most packets of a flood meet.
 
 use ratelimit_common::{
-    abi::{LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
+    abi::{Clock, LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
     limit::{
         gcra,
         prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause},
@@ -100,7 +100,18 @@ pub(super) fn remember<T: Tables>(
     }
     let cause =
         if matches!(reason, Reason::LimitBytes) { NegativeCause::Bytes } else { NegativeCause::Packets };
+    let until_q8 = remembered_until(policy, request.now_q8, until_q8);
     keep(tables, policy, request.hash, (request.now_q8, until_q8), cause);
+}
+
+/// Until when a refusal is remembered that holds until a moment. The coarse clock stands still for many steps of a negative entry, and limits are often
+/// in step with it: 1000 packets/s have their next packet due at a tick or a moment after it, tick after tick.
+#[inline(always)]
+pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u64 {
+    match policy.clock() {
+        Clock::Coarse => prefilter::through_this_step(now_q8, until_q8),
+        Clock::Precise => until_q8,
+    }
 }
 
 /// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative

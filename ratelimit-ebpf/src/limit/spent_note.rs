@@ -81,6 +81,6 @@ pub(super) fn note_down<T: Tables>(
 
 /// Services have 16 bits, and a policy is the next one's millions of years before this goes round.
 #[inline(always)]
-fn name_of(policy: &Policy, service: u32) -> u64 {
+pub(super) fn name_of(policy: &Policy, service: u32) -> u64 {
     policy.generation << 16 | service as u64
 }
