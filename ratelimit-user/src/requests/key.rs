@@ -230,6 +230,9 @@ mod tests {
         assert_eq!(names.len(), all.len(), "{names:?}");
         assert_eq!(named(b"ann"), "ann");
         assert_eq!(named(b"a\xffb"), "a\u{10ffff}ffb");
+        let texts: Vec<Option<&str>> = all.into_iter().map(plain).collect();
+        assert_eq!(texts[..3], [Some(""), Some("ann"), Some("ännä")], "they are not copied");
+        assert!(texts[3..].iter().all(Option::is_none), "{texts:?}");
     }
 
     #[test]

@@ -491,6 +491,38 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_of_which_more_than_half_is_left_when_it_gets_old_is_half_as_large_from_then_on() {
+        for (spent, held, wanted) in [(9, 10, 0), (10, 10, 10)] {
+            let mut lease = ten(0);
+            assert!(lease.spend(9, 1));
+            let said = lease.renew(640, 1).unwrap();
+            lease.answer(&said, &told(19), 1);
+            // Of these twenty, and half of twenty is not more than half.
+            assert!(lease.spend(spent, 2));
+            let said = lease.renew(640, 100 * SECOND).expect("it ends soon");
+            assert_eq!((said.held, said.wanted), (held, wanted), "{spent}");
+        }
+        // One that has run out is halved too, whatever was left of it.
+        let mut lease = ten(0);
+        assert!(lease.spend(9, 1));
+        let said = lease.renew(640, 1).unwrap();
+        lease.answer(&said, &told(19), 1);
+        assert_eq!(lease.ask(1, 640, END).wanted, 10);
+    }
+
+    #[test]
+    fn units_come_back_to_a_lease_for_as_long_as_they_may_be_spent() {
+        let spent = || {
+            let mut lease = ten(0);
+            assert!(lease.spend(4, 1));
+            lease
+        };
+        assert!(spent().refund(4, END - 1));
+        assert!(!spent().refund(4, END), "the store writes them off");
+        assert!(!spent().refund(5, 1), "more than was spent");
+    }
+
+    #[test]
     fn who_was_given_less_than_it_wanted_asks_again_when_it_must() {
         let mut lease = Lease::default();
         let said = lease.ask(1, 640, 0);

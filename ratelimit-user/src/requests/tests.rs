@@ -500,6 +500,19 @@ fn a_refusal_says_what_is_left_and_names_all_that_refuse() {
 }
 
 #[test]
+fn of_two_limits_that_have_as_much_left_the_first_of_the_policy_is_told() {
+    for (limits, name) in [("\"9/min\", \"9/hour\"", "api-min"), ("\"9/hour\", \"9/min\"", "api-hour")] {
+        let world = World::new(&format!(
+            "[[api]]\nname = \"api\"\nlimits = [{limits}]\nalgorithm = \"fixed-window\""
+        ));
+        world.ask(&Request::new("u", "api"), START, |decision| {
+            let near = decision.limit.unwrap();
+            assert_eq!((near.limit.name.as_str(), near.remaining), (name, 8), "{limits}");
+        });
+    }
+}
+
+#[test]
 fn what_was_charged_in_an_earlier_window_adds_nothing_to_a_later_one() {
     for algorithm in ["fixed-window", "sliding-window-weighted", "sliding-window", "sliding-log"] {
         let world = World::new(&format!(

@@ -44,3 +44,28 @@ pub(super) fn take(cells: &mut Cells, hash: Hash, bucket: &Bucket, quantity: u64
     let remaining = if limited { left } else { left - quantity };
     Throttled { limited, remaining, retry_us, reset_us: meter.reset(words, now_us) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_for_more_than_is_left_is_told_how_long_to_wait_and_pays_nothing() {
+        const SECOND: u64 = 1_000_000;
+        let bucket = Bucket::new(10, 10 * SECOND, 5);
+        let (mut cells, hash) = (Cells::new(WORDS, 1), hash(&KeyHasher::known((1, 2)), b"key"));
+        let mut ask = |quantity| take(&mut cells, hash, &bucket, quantity, SECOND);
+        let throttled = |limited, remaining, retry_us, reset_s| Throttled {
+            limited,
+            remaining,
+            retry_us,
+            reset_us: reset_s * SECOND,
+        };
+        assert_eq!(ask(3), throttled(false, 2, None, 3));
+        assert_eq!(ask(4), throttled(true, 2, Some(2 * SECOND), 3));
+        assert_eq!(ask(6), throttled(true, 2, None, 3), "it never fits");
+        assert_eq!(ask(2), throttled(false, 0, None, 5), "all that is left");
+        assert_eq!(ask(0), throttled(false, 0, None, 5), "who only looks");
+        assert_eq!(ask(1), throttled(true, 0, Some(SECOND), 5));
+    }
+}

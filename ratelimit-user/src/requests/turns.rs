@@ -153,6 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn the_turn_of_whoever_leaves_is_free_and_that_of_whoever_was_served_is_not() {
+        let (turns, clock) = (Arc::new(Turns::default()), Clock::start());
+        let now_us = clock.now_us();
+        let turn = |turn_us| Turn::new(&turns, clock, seat(1), turn_us);
+        turn(u64::MAX - 1).serve();
+        assert!(turns.is_empty());
+        drop(turn(u64::MAX));
+        assert_eq!(turns.take(seat(1), None, now_us), Some(u64::MAX));
+        drop(turn(now_us));
+        assert!(turns.is_empty(), "it has passed");
+    }
+
+    #[test]
     fn there_are_never_more_than_a_number_of_them() {
         let turns = Turns::default();
         for turn in 1..=MOST as u64 + 10 {

@@ -6,7 +6,10 @@ use std::vec::Vec;
 
 use ratelimit_common::abi::{PrefixLevel, Reason, Squeeze};
 
-use crate::testbed::{IpFrame, TestHost, WordTable, aggregated, empty, prefiltered, set, udp};
+use crate::{
+    lane,
+    testbed::{IpFrame, TestHost, WordTable, aggregated, empty, prefiltered, set, udp},
+};
 
 /// Sources have ten packets at once and ten a second, and each /24 has as much as two of them.
 fn host() -> TestHost {
@@ -29,6 +32,17 @@ fn a_prefix_that_is_in_use_never_begins_again_with_its_cell() {
     // Twice the rate for a minute, and three quarters of twice the burst for those who prove nothing.
     let bound = 60 * 20 + 15;
     assert!((1_190..=bound).contains(&admitted), "{admitted} of at most {bound}");
+}
+
+#[test]
+fn a_cpu_looks_for_used_up_prefixes_for_six_tenths_of_a_second_after_it_has_met_one() {
+    let host = host();
+    let now_ns = host.now_ns.get();
+    let from = |last| host.reason(&udp([7, last], 53, 8));
+    assert!((0..10).all(|last| from(last) == Reason::Conforming) && !lane::is_crowded(&host, now_ns));
+    assert!((10..20).any(|last| from(last) == Reason::LimitPrefix));
+    assert!(lane::is_crowded(&host, now_ns + 599_999_999));
+    assert!(!lane::is_crowded(&host, now_ns + 600_000_000));
 }
 
 #[test]

@@ -5,7 +5,10 @@ extern crate std;
 use std::vec;
 
 use ratelimit_common::{
-    abi::{Reason, Service, Verdict},
+    abi::{
+        Reason, Service, Verdict,
+        policy::{HAS_SOFT, SOFT},
+    },
     limit::prefilter::NegativeCause,
 };
 
@@ -51,6 +54,24 @@ fn a_segment_that_showed_a_connection_is_still_its_users() {
     let segment = tcp([0, 1], PORT, ACK);
     assert_eq!(reasons(&host, &segment), [Conforming, Conforming, Conforming, LimitUser]);
     assert_eq!(*host.handed_over.borrow(), [Successor::Prove; 4]);
+}
+
+#[test]
+fn the_daemon_is_told_of_a_segment_that_showed_a_connection_only_if_it_is_refused() {
+    let mut host = host(&["2 packets/day", "4 packets/day"]);
+    host.policy.source.set.limits[0].frac_bits |= SOFT;
+    host.policy.source.set.adds |= HAS_SOFT;
+    attack(&host);
+    host.told.borrow_mut().clear();
+    host.proof.set(Proof::Connection);
+    let segment = tcp([0, 1], PORT, ACK);
+    use Reason::{Conforming, LimitPackets, SoftMargin};
+    assert_eq!(reasons(&host, &segment), [Conforming, Conforming, SoftMargin, SoftMargin]);
+    assert!(host.told.borrow().is_empty(), "what a margin admits is no refusal");
+    assert_eq!(host.reason(&segment), LimitPackets);
+    assert_eq!(*host.handed_over.borrow(), [Successor::Prove; 5]);
+    let [event] = host.told.borrow()[..] else { panic!("{:?}", host.told) };
+    assert_eq!(event.reason, LimitPackets as u32);
 }
 
 #[test]

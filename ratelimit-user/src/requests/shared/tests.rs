@@ -155,6 +155,10 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
     assert!(spend().2);
     let renewed = renewal::due(&counters, &request, &leases, "c", true, 0);
     assert_eq!(renewed.iter().map(|one| one.inquiry.ask.lease.used).collect::<Vec<_>>(), [9]);
+    let again = || renewal::due(&counters, &request, &leases, "c", true, 0);
+    assert!(again().is_empty(), "one at a time");
+    renewed[0].failed(&leases);
+    assert_eq!(again()[0].inquiry.ask.lease, renewed[0].inquiry.ask.lease, "it is said again as it was");
     // One of the plan is not enough, and what the API had is as it was.
     assert!(matches!(step(&counters, &request, &leases, 0), Step::Ask));
     assert_eq!(held(), [(91, 9), (1, 9)]);
