@@ -280,6 +280,7 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
     let mut all = true;
     for number in 0..packets {
         if began.elapsed() > AT_MOST {
+            // Too few for all that may happen to happen.
             println!("{number} of {packets} packets: this machine is slow");
             all = false;
             break;

@@ -79,7 +79,9 @@ fn without_a_lease_a_host_has_its_part_of_the_reserve_and_no_more() {
     let without = passed(&mut loaded, &frame(1), 200);
     assert!((49..=50).contains(&without), "{without}: the lag of the coarse clock may cost one of 50");
     lease(&mut loaded, 0, 7);
-    assert_eq!(passed(&mut loaded, &frame(1), 50), 7, "the lease comes on top");
+    let with = passed(&mut loaded, &frame(1), 50);
+    let late = 50 - without;
+    assert!((7..=7 + late).contains(&with), "{with}: the lease comes on top, and what the lag had cost");
 }
 
 #[test]
