@@ -1,12 +1,17 @@
 //! Which index each service and each user has in the kernel's tables.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap, HashSet},
+};
 
 /// Names by index. A name keeps its index from one policy to the next, and with it what was spent there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     names: Vec<Option<String>>,
     index: HashMap<String, usize>,
+    /// For how many policies each place has been without a name since it last had one; a place that is not here never had one.
+    free_for: HashMap<usize, u32>,
 }
 
 /// What a policy in the kernel has instead of a name, to be found again by the next daemon: 64-bit FNV-1a. Never 0, which is no name.
@@ -73,18 +78,23 @@ impl Places {
         }
     }
 
-    /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody had, if there is one below
-    /// `limit`: while one policy gives way to the other, a place must not be two names'.
+    /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody ever had, if there is one below
+    /// `limit`, or else the one that has been free for longest: while one policy gives way to the other a place must not be two names', and what was counted at
+    /// a place is not the next one's.
     pub fn after<'n>(before: &Self, names: impl Iterator<Item = &'n str>, limit: usize) -> Self {
         let wanted: HashSet<&str> = names.collect();
         let stays = |old: &Option<String>| old.clone().filter(|old| wanted.contains(old.as_str()));
         let mut places: Vec<Option<String>> = before.names.iter().map(stays).collect();
         let mut index = HashMap::with_capacity(wanted.len());
         index.extend(places.iter().enumerate().filter_map(|(at, name)| Some((name.clone()?, at))));
-        let never_taken = |at: &usize| before.names.get(*at).is_none_or(Option::is_none);
-        let (unused, left): (Vec<usize>, Vec<usize>) =
-            (0..limit).filter(|at| places.get(*at).is_none_or(Option::is_none)).partition(never_taken);
-        let mut free = unused.into_iter().chain(left);
+        let mut free_for: HashMap<usize, u32> =
+            before.free_for.iter().map(|(at, policies)| (*at, policies.saturating_add(1))).collect();
+        free_for.extend(before.iter().map(|(at, _)| (at, 0)));
+        let is_free = |at: &usize| places.get(*at).is_none_or(Option::is_none);
+        let mut free: Vec<usize> = (0..limit).filter(is_free).collect();
+        // Of two that have been free for as long the first; the sort keeps their order.
+        free.sort_by_key(|at| Reverse(free_for.get(at).map_or(u32::MAX, |policies| *policies)));
+        let mut free = free.into_iter();
         let mut new: Vec<&str> = wanted.into_iter().filter(|name| !index.contains_key(*name)).collect();
         new.sort_unstable();
         for name in new {
@@ -96,7 +106,8 @@ impl Places {
             places[at] = Some(name.to_owned());
             index.insert(name.to_owned(), at);
         }
-        Self { names: places, index }
+        free_for.retain(|at, _| places.get(*at).is_none_or(Option::is_none));
+        Self { names: places, index, free_for }
     }
 
     /// The index of a name.
@@ -131,6 +142,20 @@ mod tests {
         assert_eq!((places.of_number(a + 1), places.of_number(c + 1)), (Some("a"), Some("c")));
         let others = (0..9).filter(|number| ![a + 1, c + 1].contains(number));
         assert_eq!(others.filter_map(|number| places.of_number(number)).count(), 0);
+    }
+
+    #[test]
+    fn a_place_that_a_name_had_is_the_last_that_another_gets() {
+        let rows =
+            [vec!["a", "b"], vec!["b"], vec!["b", "c"], vec!["c"], vec!["c", "d"], vec!["c", "d", "e"]];
+        let mut places = Places::default();
+        for names in rows {
+            places = after(&places, &names);
+        }
+        assert_eq!(places.iter().collect::<Vec<_>>(), [(2, "c"), (3, "d"), (4, "e")]);
+        // No place is left that nobody had: first the one that has been free for longest.
+        let next = after(&places, &["c", "d", "e", "f"]);
+        assert_eq!((next.of("f"), after(&next, &["c", "d", "e", "f", "g"]).of("g")), (Some(0), Some(1)));
     }
 
     #[test]
@@ -176,13 +201,5 @@ mod tests {
         let first = after(&Places::default(), &["a", "b", "c"]);
         let second = after(&first, &["d", "e", "f", "c"]);
         assert_eq!(second.iter().collect::<Vec<_>>(), [(0, "f"), (2, "c"), (3, "d"), (4, "e")]);
-    }
-
-    #[test]
-    fn a_place_that_is_free_is_used_again() {
-        let first = after(&Places::default(), &["a", "b"]);
-        let second = after(&first, &["b"]);
-        assert_eq!(second.iter().collect::<Vec<_>>(), [(1, "b")]);
-        assert_eq!(after(&second, &["b", "c"]).of("c"), Some(0));
     }
 }

@@ -181,7 +181,7 @@ fn one_burst_of_anybody_that_the_lag_would_eat_makes_the_clock_precise() {
 }
 
 #[test]
-fn a_user_whose_index_was_anothers_or_nobodys_begins_full_and_others_go_on() {
+fn a_user_that_is_new_begins_full_and_others_go_on() {
     let with = |names: &[&str]| {
         let user = |(at, name): (usize, &&str)| {
             format!("[[user]]\nname = \"{name}\"\nsources = [\"192.0.{at}.0/24\"]\nnetwork = [\"10/s\"]\n")
@@ -197,8 +197,8 @@ fn a_user_whose_index_was_anothers_or_nobodys_begins_full_and_others_go_on() {
     let second = follow(&first, &["b"]);
     assert_eq!(second.new_users, [0_u32; 0]);
     let third = follow(&second, &["b", "c"]);
-    assert_eq!(third.names.users.of("c"), Some(0), "the index that a had");
-    assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[0][..], &[0][..]));
+    assert_eq!(third.names.users.of("c"), Some(2), "an index that nobody had");
+    assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[2][..], &[2][..]));
     assert_eq!(follow(&third, &["b", "c"]).new_users, [0_u32; 0]);
 }
 
