@@ -16,7 +16,7 @@ use crate::{
 /// the note says nothing of it.
 #[inline(always)]
 pub fn note_level<T: Tables>(tables: &T, policy: &Policy, service: u32, level: u32) {
-    let (Some(name), Some(mask), Some(cells)) = words(tables) else { return };
+    let [Some(name), Some(mask), Some(cells)] = words(tables) else { return };
     if Account::of_host(tables, policy).is_some() || Account::of(tables, policy, service).is_some() {
         return;
     }
@@ -39,7 +39,7 @@ pub fn is_spent_at_noted_level<T: Leaves>(
     source: u32,
     now_ns: u64,
 ) -> bool {
-    let (Some(name), Some(mask), Some(cells)) = words(tables) else { return false };
+    let [Some(name), Some(mask), Some(cells)] = words(tables) else { return false };
     lane::is_crowded(tables, now_ns)
         && tables.load(name) == name_of(policy, service)
         && tables.is_prefix_spent(
@@ -69,7 +69,6 @@ pub fn is_prefix_spent<T: Tables>(
 
 /// Under which policy and for packets of which service, the mask of the level, and its first cell.
 #[inline(always)]
-fn words<T: Tables>(tables: &T) -> (Option<T::Word>, Option<T::Word>, Option<T::Word>) {
-    let word = |word| tables.lane_word(word);
-    (word(LaneWord::CrowdedName), word(LaneWord::CrowdedMask), word(LaneWord::CrowdedCells))
+fn words<T: Tables>(tables: &T) -> [Option<T::Word>; 3] {
+    [LaneWord::CrowdedName, LaneWord::CrowdedMask, LaneWord::CrowdedCells].map(|word| tables.lane_word(word))
 }
