@@ -61,6 +61,13 @@ impl Bucket {
         self.debt(words, now_us).div_ceil(self.amount)
     }
 
+    /// Words of a key that was counted by another bucket: as many units are owed, of this one's period.
+    pub(super) fn carried(&self, from: &Self, words: &[u64]) -> [u64; WORDS] {
+        let owed = u128::from(words[1]) * u128::from(self.period_us);
+        let owed = owed.div_ceil(u128::from(from.period_us)).min(u128::from(Self::MOST_DEBT));
+        [words[0], owed as u64]
+    }
+
     /// Whether somebody waits for a turn, if not the one who gives back so many units: in a queue everybody but the first, else whoever was
     /// charged more than there is at once.
     pub fn is_waited_for(&self, words: &[u64], now_us: u64, units: u64, queue: bool) -> bool {

@@ -20,6 +20,18 @@ impl Log {
         self.period_us
     }
 
+    /// Words of a key that was counted by a log of another size: its newest, as far as there is room.
+    pub(super) fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
+        let (head, length) = halves(words[0]);
+        let kept = u64::from(length).min(self.limit);
+        let mut carried = vec![0; self.words()];
+        carried[0] = joined(0, kept as u32);
+        for nth in 0..kept {
+            carried[1 + nth as usize] = words[from.slot(head, u64::from(length) - kept + nth)];
+        }
+        carried
+    }
+
     fn slot(&self, head: u32, nth: u64) -> usize {
         1 + ((u64::from(head) + nth) % self.limit) as usize
     }

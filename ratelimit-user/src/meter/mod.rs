@@ -228,6 +228,34 @@ impl Meter {
         each!(self, inner => inner.layout())
     }
 
+    /// Algorithm and window: limits that have them in common count alike, whatever their numbers and margins are.
+    pub fn kin(&self) -> String {
+        match self {
+            Self::Soft(soft) => soft.own_layout(),
+            Self::Log(log) => format!("l{}", log.period_us()),
+            _ => self.layout(),
+        }
+    }
+
+    /// Words as this meter has them, of a key that was counted by another of its kin.
+    pub fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
+        match (from, self) {
+            (Self::Bucket(from), Self::Bucket(to)) => to.carried(from, words).to_vec(),
+            (Self::Bucket(from), Self::Soft(to)) => to.carried(from, from, words, words).to_vec(),
+            (Self::Soft(from), Self::Bucket(to)) => to.carried(from.whole(), words).to_vec(),
+            (Self::Soft(from), Self::Soft(to)) => {
+                to.carried(from.whole(), from.own(), words, Soft::own_words(words)).to_vec()
+            }
+            (Self::Log(from), Self::Log(to)) => to.carried(from, words),
+            _ => words.to_vec(),
+        }
+    }
+
+    /// How long until nothing counts any more of a key that has used everything.
+    pub fn forgets_us(&self, now_us: u64) -> u64 {
+        each!(self, inner => inner.forgets_us(self.capacity(), now_us))
+    }
+
     /// The limit in the numbers of the store's script: kind, a, b, c. `now_us` says which day it is, for limits by a calendar.
     pub fn script(&self, now_us: u64) -> [u64; 4] {
         each!(self, inner => inner.script(now_us))

@@ -35,6 +35,29 @@ impl Soft {
         &self.own
     }
 
+    /// How a bucket of this limit without a margin is laid out: periods here are a hundred of its own.
+    pub(super) fn own_layout(&self) -> String {
+        Bucket::new(1, self.own.period_us() / 100, 1).layout()
+    }
+
+    /// The words of the limit's own bucket.
+    pub(super) fn own_words(words: &[u64]) -> &[u64] {
+        &words[OWN..]
+    }
+
+    /// Words of a key that was counted by another bucket, with a margin or without.
+    pub(super) fn carried(
+        &self,
+        whole: &Bucket,
+        own: &Bucket,
+        words: &[u64],
+        own_words: &[u64],
+    ) -> [u64; WORDS] {
+        let ([at, debt], [own_at, own_debt]) =
+            (self.whole.carried(whole, words), self.own.carried(own, own_words));
+        [at, debt, own_at, own_debt]
+    }
+
     /// What is left below the margin.
     pub fn below(&self, words: &[u64], now_us: u64) -> u64 {
         self.own.left(&words[OWN..], now_us).min(self.whole.left(words, now_us))

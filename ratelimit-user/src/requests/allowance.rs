@@ -2,7 +2,7 @@
 
 use ratelimit_common::limit::manner::{Algorithm, Throttle};
 
-use super::request::Priority;
+use super::{lineage::Inheritance, request::Priority};
 use crate::{
     meter::Meter,
     policy::{Alone, OnRefusal, RequestLimit, Reserved, Sharing},
@@ -30,6 +30,14 @@ pub struct Allowance {
     pub(super) reserved: Reserved,
     /// Tells keys of this allowance from all others. The same as long as names and layouts are: a change of numbers keeps what was counted.
     pub(super) seed: u64,
+    /// Tells keys of its list of limits from those of lists that it had before.
+    pub(super) salt: u64,
+    /// Its name through changes of the policy; none for what is counted in the store.
+    pub(super) ancestry: Option<String>,
+    /// Whether it is what this host gives of an allowance that it otherwise counts with others.
+    pub(super) is_for_one_host: bool,
+    /// What was counted under lists that it had before, the newest first.
+    pub(super) inherits: Vec<Inheritance>,
     /// What keys of this allowance are called in the store.
     pub(super) store_name: String,
     /// What this host gives of it when it cannot reach the store.
@@ -53,6 +61,8 @@ pub struct AllowanceLimit {
     pub queue: bool,
     /// Where its words begin.
     pub at: usize,
+    /// What it has in common with limits that go on with what it counted: algorithm and window, as the policy has them.
+    pub(super) kin: String,
 }
 
 #[derive(Debug)]
@@ -75,6 +85,11 @@ pub struct InForce<'r> {
 }
 
 impl AllowanceLimit {
+    /// How its words are laid out: as those of the limit with its margin, if it has one.
+    pub(super) fn widest(&self) -> &Meter {
+        self.margin.as_ref().map_or(&self.meter, |margin| &margin.meter)
+    }
+
     /// How it is counted while the host has headroom, or has none.
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
@@ -122,6 +137,12 @@ impl InForce<'_> {
 }
 
 impl Allowance {
+    /// Whether something may still count that was counted under lists that it had before.
+    #[inline]
+    pub(super) fn inherits(&self, now_us: u64) -> bool {
+        self.inherits.iter().any(|inheritance| now_us < inheritance.until_us)
+    }
+
     /// Units of a limit of this capacity that a request of this priority leaves alone.
     pub fn reserved(&self, priority: Priority, capacity: u64) -> u64 {
         let percent = match priority {
@@ -181,12 +202,14 @@ pub(super) fn limit_of(
         meter: Meter::of(limit, percent, now_us),
         elastic: matches!(rate.manner.throttle, Throttle::Elastic(_)),
     });
+    let meter = Meter::of(limit, 0, now_us);
     let leaky = rate.manner.algorithm == Algorithm::LeakyBucket;
     AllowanceLimit {
         name,
         quota: rate.amount,
         window_s: rate.period.ns() / 1_000_000_000,
-        meter: Meter::of(limit, 0, now_us),
+        kin: meter.kin(),
+        meter,
         margin,
         queue: leaky && matches!(on_limit, OnRefusal::Delay(_)),
         at: 0,

@@ -34,6 +34,8 @@ pub(super) struct LoginRules {
     pub(super) per_user_and_ip: usize,
     pub(super) per_user: usize,
     pub(super) known_for_us: u64,
+    /// What begins the keys under which it is kept who has logged in from where.
+    pub(super) known_seed: u64,
 }
 
 /// What addresses are counted as.

@@ -8,12 +8,14 @@ use std::sync::{
 use arc_swap::{ArcSwap, Cache, Guard};
 
 use super::{
-    counter_keys::CounterKeys,
+    counter_keys::{CounterKey, CounterKeys, write},
     decision::Decision,
     judge::{Mode, Moment, judge},
+    key::Hash,
+    lineage::Inheritance,
     request::{BadRequest, Request},
     rules::Rules,
-    table::{Table, Usage},
+    table::{Locked, Table, Usage},
     throttle::{self, Throttled},
 };
 use crate::{
@@ -54,9 +56,10 @@ impl Engine {
         }
     }
 
-    /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another.
+    /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another: whatever limits
+    /// beside them come, go or move.
     pub fn follow(&self, policy: &Policy, now_us: u64) {
-        let next = Rules::new(policy, now_us).following(&self.rules.load());
+        let next = Rules::new(policy, now_us).following(&self.rules.load(), now_us);
         self.rules.store(Arc::new(next));
     }
 
@@ -131,7 +134,7 @@ impl Engine {
         mode: Mode,
     ) -> Decision<'r> {
         let moment = Moment { now_us, headroom: self.headroom() };
-        let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
+        let mut locked = self.lock(counters, request, now_us);
         judge(counters, &mut locked, request, moment, mode)
     }
 
@@ -155,7 +158,7 @@ impl Engine {
         now_us: u64,
     ) -> bool {
         let headroom = self.headroom();
-        let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
+        let mut locked = self.lock(counters, request, now_us);
         let mut back = false;
         for counter in counters.iter() {
             let cells = locked.of(counter);
@@ -194,7 +197,73 @@ impl Engine {
         for counter in counters.iter() {
             locked.of(counter).remove(counter.hash.fingerprint);
         }
+        drop(locked);
+        for counter in counters.iter() {
+            for inheritance in &counter.allowance.inherits {
+                let Some(hash) = self.past_hash(counter, request, inheritance) else { continue };
+                let mut locked = self.table.lock(std::iter::once(&hash));
+                locked.cells(hash, inheritance.list.words).remove(hash.fingerprint);
+            }
+        }
         Ok(())
+    }
+
+    /// Locks the keys of a request. The first question about a key after a change of its list of limits gives it what was counted under lists before.
+    #[inline]
+    fn lock(&self, counters: &CounterKeys<'_>, request: &Request<'_>, now_us: u64) -> Locked<'_> {
+        let lock = || self.table.lock(counters.iter().map(|counter| &counter.hash));
+        let mut locked = lock();
+        let mut is_there = |counter: &CounterKey<'_>| {
+            !counter.allowance.inherits(now_us) || locked.of(counter).find(counter.hash.fingerprint).is_some()
+        };
+        if counters.iter().all(&mut is_there) {
+            return locked;
+        }
+        drop(locked);
+        for counter in counters.iter().filter(|counter| counter.allowance.inherits(now_us)) {
+            self.carry_over(counter, request, now_us);
+        }
+        lock()
+    }
+
+    #[cold]
+    fn carry_over(&self, counter: &CounterKey<'_>, request: &Request<'_>, now_us: u64) {
+        let (allowance, hash) = (counter.allowance, counter.hash);
+        if self.table.lock(std::iter::once(&hash)).of(counter).find(hash.fingerprint).is_some() {
+            return;
+        }
+        let (mut found, mut words) = (vec![false; allowance.limits.len()], vec![0; allowance.words]);
+        for inheritance in allowance.inherits.iter().filter(|inheritance| now_us < inheritance.until_us) {
+            let Some(past) = self.past_hash(counter, request, inheritance) else { continue };
+            // One lock at a time: whoever decides takes locks in an order that these are not in.
+            let mut locked = self.table.lock(std::iter::once(&past));
+            let cells = locked.cells(past, inheritance.list.words);
+            if let Some(place) = cells.find(past.fingerprint) {
+                inheritance.carry(cells.words(place), allowance, &mut found, &mut words);
+            }
+        }
+        if !found.contains(&true) {
+            return;
+        }
+        let mut locked = self.table.lock(std::iter::once(&hash));
+        let cells = locked.of(counter);
+        // Another thread may have asked for the same key meanwhile, and charged it.
+        if cells.find(hash.fingerprint).is_none() {
+            let place = cells.insert(hash.fingerprint);
+            cells.words_mut(place).copy_from_slice(&words);
+        }
+    }
+
+    /// The key of a counter key under a list of limits before.
+    fn past_hash(
+        &self,
+        counter: &CounterKey<'_>,
+        request: &Request<'_>,
+        inheritance: &Inheritance,
+    ) -> Option<Hash> {
+        let mut key = self.rules.load().hasher().begin(inheritance.list.seed);
+        write(counter.subject, request, &mut key).ok()?;
+        Some(key.finish().salted(inheritance.list.salt))
     }
 
     /// Whether this user has logged in from this address lately.

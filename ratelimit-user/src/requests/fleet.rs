@@ -31,6 +31,7 @@ impl Fleet {
                 margin: None,
                 queue: limit.queue,
                 at,
+                kin: limit.kin.clone(),
             });
             at += words;
         }

@@ -54,15 +54,9 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// The key under which it is kept that whoever has this one is known.
-    pub fn known(self) -> Self {
-        Self { fingerprint: (!self.fingerprint).max(1) }
-    }
-
-    /// The key under which a host counts for itself what it otherwise counts with others.
-    pub fn alone(self) -> Self {
-        // Any number will do that makes it another key.
-        Self { fingerprint: (self.fingerprint ^ 0x9e37_79b9_7f4a_7c15).max(1) }
+    /// The same parts counted apart: for one host, or under another list of limits.
+    pub fn salted(self, salt: u64) -> Self {
+        Self { fingerprint: (self.fingerprint ^ salt).max(1) }
     }
 
     /// Which of so many parts of a table it is in. From its last bits: a place within the part comes from the first ones of its halves.

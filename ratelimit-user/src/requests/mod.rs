@@ -23,6 +23,7 @@ pub mod key;
 mod latency;
 pub mod lease;
 pub mod leases;
+mod lineage;
 pub mod renewal;
 mod renewals;
 pub mod request;

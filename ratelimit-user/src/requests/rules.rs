@@ -12,6 +12,7 @@ use super::{
     counter_keys::{CounterKey, CounterKeys, KnownAddress, Subject, shortened, write},
     fleet::Fleet,
     key::KeyHasher,
+    lineage::Lineages,
     request::{BadRequest, Request},
 };
 use crate::policy::{
@@ -31,6 +32,8 @@ pub struct Rules {
     hasher: KeyHasher,
     /// The hosts that count together, if there are some.
     fleet: Option<Fleet>,
+    /// What each allowance was before.
+    lineages: Lineages,
 }
 
 #[derive(Debug, Default)]
@@ -72,12 +75,14 @@ impl Rules {
         if let Some(allowance) = plans.get(DEFAULT_PLAN) {
             rules.stranger = UserRules { plan: Some(DEFAULT_PLAN.to_owned()), allowance: *allowance };
         }
+        rules.lineages = Lineages::following(&Lineages::default(), &mut rules.allowances, now_us);
         rules
     }
 
-    /// Takes the place of the rules before: keys are hashed as before, and counts of decisions go on.
-    pub fn following(mut self, before: &Self) -> Self {
+    /// Takes the place of the rules before: keys are hashed as before, limits that stay go on with what they counted, and counts of decisions go on.
+    pub fn following(mut self, before: &Self, now_us: u64) -> Self {
         self.hasher = before.hasher;
+        self.lineages = Lineages::following(&before.lineages, &mut self.allowances, now_us);
         for api in self.apis.values_mut().chain(&mut self.any) {
             let same =
                 before.apis.get(&*api.name).or(before.any.as_ref()).filter(|same| same.name == api.name);
@@ -102,6 +107,7 @@ impl Rules {
             per_user_and_ip: of(format!("{}.user-and-ip", api.name), &login.per_user_and_ip),
             per_user: of(format!("{}.user", api.name), &login.per_user),
             known_for_us: login.known_for.as_micros() as u64,
+            known_seed: seed(&format!("known:{}", api.name)),
         });
         ApiRules {
             name: api.name.as_str().into(),
@@ -129,7 +135,7 @@ impl Rules {
         for (nth, limit) in limits.iter().enumerate() {
             let limit = limit_of(&name, nth, limits, limit, on_limit, now_us);
             let limit = AllowanceLimit { at: words, ..limit };
-            words += limit.margin.as_ref().map_or(&limit.meter, |margin| &margin.meter).words();
+            words += limit.widest().words();
             built.push(limit);
         }
         let header: Vec<String> = (built.iter())
@@ -138,7 +144,9 @@ impl Rules {
         let header = header.join(", ");
         let layouts: Vec<String> = built.iter().map(|limit| limit.meter.layout()).collect();
         let kind = if api.is_some() { "api" } else { "user" };
-        let store_name = format!("{kind}:{name}:{}", layouts.join(","));
+        let ancestry = format!("{kind}:{name}");
+        let store_name = format!("{ancestry}:{}", layouts.join(","));
+        let seed = seed(&store_name);
         let without_store = api.map_or(Alone::Share, |api| api.without_store);
         let sharing = api.map_or(Sharing::Lease, |api| api.sharing);
         let alone = match (sharing, self.fleet) {
@@ -148,10 +156,11 @@ impl Rules {
                 if without_store == Alone::Reserve {
                     built.iter_mut().for_each(|limit| fleet.keep_back(limit));
                 }
-                alone.map(|limits| self.push_alone(&name, &header, limits, on_limit))
+                alone.map(|limits| self.push_alone((&name, &ancestry, seed), &header, limits, on_limit))
             }
             _ => None,
         };
+        let is_in_store = sharing != Sharing::Local && self.fleet.is_some();
         let id = self.allowances.len();
         self.allowances.push(Allowance {
             id,
@@ -163,7 +172,11 @@ impl Rules {
             without_store,
             header,
             reserved: api.map_or_else(Reserved::default, |api| api.reserved),
-            seed: seed(&store_name),
+            seed,
+            salt: 0,
+            ancestry: (!is_in_store).then_some(ancestry),
+            is_for_one_host: false,
+            inherits: Vec::new(),
             store_name,
             name,
         });
@@ -172,7 +185,7 @@ impl Rules {
 
     fn push_alone(
         &mut self,
-        name: &str,
+        (name, ancestry, seed): (&str, &str, u64),
         header: &str,
         limits: Vec<AllowanceLimit>,
         on_limit: OnRefusal,
@@ -189,7 +202,11 @@ impl Rules {
             without_store: Alone::Local,
             header: header.to_owned(),
             reserved: Reserved::default(),
-            seed: 0,
+            seed,
+            salt: 0,
+            ancestry: Some(format!("alone:{ancestry}")),
+            is_for_one_host: true,
+            inherits: Vec::new(),
             store_name: String::new(),
             alone: None,
         });
@@ -205,7 +222,11 @@ impl Rules {
                 alone.push(*counter);
             } else {
                 let allowance = &self.allowances[counter.allowance.alone?];
-                alone.push(CounterKey { allowance, hash: counter.hash.alone(), subject: counter.subject });
+                alone.push(CounterKey {
+                    allowance,
+                    hash: counter.hash.salted(allowance.salt),
+                    subject: counter.subject,
+                });
             }
         }
         Some(alone)
@@ -241,8 +262,10 @@ impl Rules {
             counters.push(user_and_ip);
             counters.push(self.counter(login.per_ip, Subject::Ip(api), request)?);
             counters.push(per_user);
+            let mut known = self.hasher.begin(login.known_seed);
+            write(user_and_ip.subject, request, &mut known)?;
             counters.known = Some(KnownAddress {
-                hash: user_and_ip.hash.known(),
+                hash: known.finish(),
                 for_us: login.known_for_us,
                 of_strangers: per_user.allowance,
             });
@@ -268,7 +291,7 @@ impl Rules {
         let allowance = &self.allowances[allowance];
         let mut key = self.hasher.begin(allowance.seed);
         write(subject, request, &mut key)?;
-        Ok(CounterKey { allowance, hash: key.finish(), subject })
+        Ok(CounterKey { allowance, hash: key.finish().salted(allowance.salt), subject })
     }
 
     fn unknown(&self, api: &str) -> BadRequest {

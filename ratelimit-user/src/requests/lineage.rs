@@ -1,0 +1,207 @@
+//! What was counted under policies before this one. A limit that stays in force keeps it, whatever limits beside it come, go or move.
+//!
+//! ```text
+//! list in force: 12/min 10/hour  <-- list before: 10/hour 100/day  <-- before that: 10/hour
+//!                       |                         |
+//!                       +-- the newest list that counted this key under this limit
+//! ```
+//!
+//! The words of all limits of a key lie together, so another list of limits has places of its own, and nobody can tell from a place whose it is. What
+//! was counted is therefore carried over when somebody asks: a key without a place takes, for each of its limits, the words of the newest list
+//! before that has both the limit and the key. A list that comes back is a new one, because what it counted then has gone on elsewhere since.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::allowance::{Allowance, AllowanceLimit};
+use crate::{meter::Meter, policy::OnRefusal};
+
+/// Lists before the one in force that are looked at. A key that nobody asked about through as many changes of its list starts anew.
+const MOST_PAST: usize = 16;
+/// Allowances that are remembered after the policy has dropped them.
+const MOST_DROPPED: usize = 10_000;
+/// Any odd number does whose multiples differ.
+const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The name of an allowance through changes of the policy, and which one it is of those with that name.
+type Ancestry = (String, usize);
+
+/// All allowances that have been in force.
+#[derive(Debug, Default)]
+pub(super) struct Lineages {
+    all: HashMap<Ancestry, Lineage>,
+}
+
+/// One allowance through changes of the policy.
+#[derive(Clone, Debug)]
+struct Lineage {
+    /// How many lists there were before the one in force.
+    number: u64,
+    in_force: Arc<PastList>,
+    /// The newest first.
+    past: Vec<Past>,
+}
+
+#[derive(Clone, Debug)]
+struct Past {
+    list: Arc<PastList>,
+    until_us: u64,
+}
+
+/// A list of limits, and where its keys are.
+#[derive(Debug)]
+pub(super) struct PastList {
+    /// What its keys begin with,
+    pub(super) seed: u64,
+    /// and what sets them apart from those of other lists.
+    pub(super) salt: u64,
+    pub(super) words: usize,
+    limits: Vec<PastLimit>,
+}
+
+#[derive(Debug)]
+struct PastLimit {
+    kin: String,
+    meter: Meter,
+    at: usize,
+}
+
+/// What an allowance takes over from a list before.
+#[derive(Debug)]
+pub(super) struct Inheritance {
+    pub(super) list: Arc<PastList>,
+    /// Until when something of it may still count.
+    pub(super) until_us: u64,
+    /// For each limit in force the one that it goes on with.
+    from: Vec<Option<usize>>,
+}
+
+impl Lineages {
+    /// Has each allowance go on from what is remembered of it.
+    pub(super) fn following(before: &Self, allowances: &mut [Allowance], now_us: u64) -> Self {
+        let mut all = HashMap::with_capacity(before.all.len().max(allowances.len()));
+        let mut ordinals: HashMap<String, usize> = HashMap::new();
+        for allowance in allowances {
+            let Some(name) = allowance.ancestry.clone() else { continue };
+            let nth = ordinals.entry(name.clone()).or_default();
+            let ancestry = (name, *nth);
+            *nth += 1;
+            let lineage = Lineage::following(before.all.get(&ancestry), allowance, now_us);
+            all.insert(ancestry, lineage);
+        }
+        let dropped: Vec<_> =
+            before.all.iter().filter(|(ancestry, _)| !all.contains_key(*ancestry)).collect();
+        if dropped.len() <= MOST_DROPPED {
+            all.extend(dropped.into_iter().map(|(ancestry, lineage)| (ancestry.clone(), lineage.clone())));
+        }
+        Self { all }
+    }
+}
+
+impl Lineage {
+    fn following(before: Option<&Self>, allowance: &mut Allowance, now_us: u64) -> Self {
+        let list = |allowance: &Allowance| Arc::new(PastList::of(allowance));
+        let lineage = match before {
+            None => {
+                allowance.salt = salt(allowance, 0);
+                Self { number: 0, in_force: list(allowance), past: Vec::new() }
+            }
+            Some(before) => {
+                let mut past: Vec<Past> =
+                    before.past.iter().filter(|past| past.until_us > now_us).cloned().collect();
+                let mut number = before.number;
+                if !before.in_force.is_laid_out_as(allowance) {
+                    let until_us = now_us.saturating_add(before.in_force.lasts_us(allowance, now_us));
+                    past.insert(0, Past { list: Arc::clone(&before.in_force), until_us });
+                    past.truncate(MOST_PAST);
+                    number += 1;
+                }
+                allowance.salt = salt(allowance, number);
+                Self { number, in_force: list(allowance), past }
+            }
+        };
+        allowance.inherits = (lineage.past.iter())
+            .map(|past| Inheritance {
+                list: Arc::clone(&past.list),
+                until_us: past.until_us,
+                from: past.list.kin_of(&lineage.in_force),
+            })
+            .filter(|inheritance| inheritance.from.iter().any(Option::is_some))
+            .collect();
+        lineage
+    }
+}
+
+/// What sets the keys of the list with this number apart. The first list of keys that the store has as well has none: leases go by them.
+fn salt(allowance: &Allowance, number: u64) -> u64 {
+    SALT.wrapping_mul(2 * number + u64::from(allowance.is_for_one_host))
+}
+
+impl PastList {
+    fn of(allowance: &Allowance) -> Self {
+        let limits = allowance.limits.iter().map(|limit| PastLimit {
+            kin: limit.kin.clone(),
+            meter: limit.widest().clone(),
+            at: limit.at,
+        });
+        Self { seed: allowance.seed, salt: allowance.salt, words: allowance.words, limits: limits.collect() }
+    }
+
+    /// Whether words that were written under this list mean the same under that one.
+    fn is_laid_out_as(&self, allowance: &Allowance) -> bool {
+        let same = |(past, limit): (&PastLimit, &AllowanceLimit)| {
+            past.at == limit.at && past.meter.layout() == limit.widest().layout()
+        };
+        self.seed == allowance.seed
+            && self.limits.len() == allowance.limits.len()
+            && self.limits.iter().zip(&allowance.limits).all(same)
+    }
+
+    /// For how long something of it counts.
+    fn lasts_us(&self, allowance: &Allowance, now_us: u64) -> u64 {
+        let waits_us = match allowance.on_limit {
+            OnRefusal::Delay(longest) => longest.as_micros() as u64,
+            OnRefusal::Refuse | OnRefusal::Deprioritise => 0,
+        };
+        let longest = self.limits.iter().map(|limit| limit.meter.forgets_us(now_us)).max();
+        longest.unwrap_or(0).saturating_add(waits_us)
+    }
+
+    /// Which of its limits each limit of another list goes on with: one with the very same numbers, else the first of the same algorithm and window
+    /// that no other goes on with.
+    fn kin_of(&self, heir: &Self) -> Vec<Option<usize>> {
+        let mut from = vec![None; heir.limits.len()];
+        let mut is_taken = vec![false; self.limits.len()];
+        for is_same_number in [true, false] {
+            for (place, limit) in from.iter_mut().zip(&heir.limits).filter(|(place, _)| place.is_none()) {
+                let kin = |(_, past): &(usize, &PastLimit)| {
+                    past.kin == limit.kin && (!is_same_number || past.meter == limit.meter)
+                };
+                let mut free = self.limits.iter().enumerate().filter(|(nth, _)| !is_taken[*nth]);
+                if let Some((nth, _)) = free.find(kin) {
+                    *place = Some(nth);
+                    is_taken[nth] = true;
+                }
+            }
+        }
+        from
+    }
+}
+
+impl Inheritance {
+    /// Writes what a key has counted under this list, but for limits that have been found already: a bit for each in `found`.
+    pub(super) fn carry(&self, past: &[u64], allowance: &Allowance, found: &mut [bool], words: &mut [u64]) {
+        for (nth, limit) in allowance.limits.iter().enumerate() {
+            let Some(from) = self.from[nth].map(|from| &self.list.limits[from]) else { continue };
+            if found[nth] {
+                continue;
+            }
+            found[nth] = true;
+            let meter = limit.widest();
+            let carried = meter.carried(&from.meter, &past[from.at..from.at + from.meter.words()]);
+            words[limit.at..limit.at + meter.words()].copy_from_slice(&carried);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
