@@ -21,7 +21,10 @@ use tokio::{
 use super::{log_options::LogOptions, store::StoreOptions};
 use crate::{
     config,
-    daemon::headroom::{self, HeadroomWatch},
+    daemon::{
+        headroom::{self, HeadroomWatch},
+        state_dir::StateDir,
+    },
     failure::{ExitCode, Failure},
     log, metrics,
     policy::{Policy, address::StoreAddress, changes::changes},
@@ -51,6 +54,9 @@ pub(super) struct Serve {
     /// Policy file
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
+    /// State directory, locked while this runs so that no other one starts with it; none without it
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     #[command(flatten)]
     store: StoreOptions,
     /// Process file system to read the host's headroom from, for elastic limits
@@ -77,6 +83,8 @@ impl Serve {
             .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}")))?;
         let loaded =
             config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
+        // Held until the process ends. Nothing is kept there: counts of requests end with it.
+        let _claim = self.state.as_deref().map(StateDir::claim).transpose()?;
         let sockets = ServedSockets::bind(loaded.policy.listen()).map_err(Failure::usage)?;
         if sockets.is_empty() {
             return Err(Failure::usage(

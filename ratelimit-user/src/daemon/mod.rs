@@ -46,7 +46,7 @@ mod settings;
 mod shared;
 mod signals;
 mod start;
-mod state_dir;
+pub(crate) mod state_dir;
 mod status;
 mod supervisor;
 mod supervisor_socket;

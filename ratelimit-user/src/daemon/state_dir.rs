@@ -1,4 +1,4 @@
-//! The state directory: the control socket, and a lock so that there is one daemon per directory.
+//! The state directory: the control socket, and a lock so that there is one daemon per directory. `ratelimit serve` has the lock alone.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -14,7 +14,7 @@ use crate::{
 
 /// A state directory that this process owns until it ends.
 #[derive(Debug)]
-pub(super) struct StateDir {
+pub(crate) struct StateDir {
     path: PathBuf,
     /// Held, not read: the kernel lets go of the lock when the process ends, however it ends.
     _lock: File,
@@ -22,7 +22,7 @@ pub(super) struct StateDir {
 
 impl StateDir {
     /// Makes the directory if need be, and locks it.
-    pub(super) fn claim(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn claim(path: &Path) -> Result<Self, Failure> {
         Ok(Self { path: path.to_owned(), _lock: lock(path, "state directory", "--state")? })
     }
 

@@ -86,6 +86,37 @@ fn sighup_reads_the_policy_again_and_a_broken_one_changes_nothing() {
     // On the connection that was open before, with what was counted before.
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 1).0, 0);
     assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=other", 4).0, 3);
+    write("[[api]]\nname = \"search\"\nlimits = [\"900/min\", \"2/hour\"]\n");
+    service.signal("HUP");
+    service.wait_for_log("1 APIs in force");
+    assert_eq!(allowed(&mut client, "/v1/check?user=ann&api=search", 5).0, 0, "another limit came before it");
+}
+
+#[test]
+fn a_state_directory_has_one_service_and_is_free_again_when_that_ends() {
+    let (policy, idle) = ("[[api]]\nname = \"search\"\nlimits = [\"2/hour\"]\n", Service::start(POLICY));
+    let state = idle.dir().join("state");
+    let file = idle.dir().join("other.toml");
+    let text = format!("{policy}[listen]\nresp = \"127.0.0.1:{}\"\n", free_port());
+    fs::write(&file, text).unwrap();
+    let serve = || {
+        let mut command = Command::new(binary("ratelimit"));
+        command.arg("serve").arg("--policy").arg(&file).arg("--state").arg(&state);
+        command
+    };
+    let first = Daemon::start(serve());
+    let says = format!("another daemon runs with the state directory {}; stop it first", state.display());
+    assert_refused(&serve().output().unwrap(), 2, &[&says, "--state"]);
+    drop(first);
+    drop(Daemon::start(serve()));
+    let taken = Command::new(binary("ratelimit"))
+        .args(["serve", "--policy"])
+        .arg(&file)
+        .arg("--state")
+        .arg(file.join("below-a-file"))
+        .output()
+        .unwrap();
+    assert_refused(&taken, 2, &["cannot make the state directory", "below-a-file"]);
 }
 
 /// A service that counts with other hosts in the store at an address, and where its metrics are.
