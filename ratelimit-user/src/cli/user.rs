@@ -71,7 +71,7 @@ enum UserAction {
         #[command(flatten)]
         format: Format,
     },
-    /// Give a user its whole burst again
+    /// Give a user its whole burst of packets again; what was counted of its requests stays
     Reset {
         /// Name of the user
         name: String,

@@ -302,7 +302,8 @@ mod tests {
         let policy = config::parse(text, "test").unwrap().policy;
         let gossip = Gossip::new("a", 1, &Saved::default(), [], 0).unwrap();
         let mut cluster = Cluster::new(policy.cluster().unwrap().clone(), "a", gossip).unwrap();
-        cluster.reset_in_store(policy.users().iter().next().unwrap());
+        let why = cluster.reset_in_store(policy.users().iter().next().unwrap());
+        assert_eq!(why, Some("the store has not answered yet"));
         let wanted = cluster.resets.clone();
         assert_eq!(wanted.len(), 2, "one for each limit");
         let batch = |resets| LeaseBatch { lines: vec![], sent_ns: 0, suspended_ns: 0, resets, gossip: None };

@@ -101,16 +101,34 @@ pub(super) fn set_user(
     Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
 }
 
-/// Gives a user its whole burst again.
+/// What becomes of requests when a user is reset. Their keys have parts, addresses for one, that only callers know.
+const REQUESTS_STAY: &str = "what was counted of its requests stays, POST /v1/reset forgets that";
+
+/// Gives a user its whole burst of packets again.
 pub(super) fn reset_user(host: &mut Host, name: &str, by: &By<'_>) -> Result<Reply, Failure> {
-    let user = known(host.in_force.policy(), name)?;
+    let policy = host.in_force.policy();
+    let user = known(policy, name)?;
+    if user.network().is_empty() {
+        let why = format!("user {name} has no limits of packets, so nothing was reset; {REQUESTS_STAY}");
+        return Err(Failure::new(ExitCode::Found, why));
+    }
     let index = place_of(&host.enforced, name)?;
     host.enforced.maps.refill_user(index)?;
-    if let Some(cluster) = &mut host.cluster {
-        cluster.reset_in_store(user);
-    }
-    log::info(format!("user {name} reset by {by}: it has its whole burst again"));
-    Ok(Reply::Done(format!("user {name} has its whole burst again")))
+    let unheard = host.cluster.as_mut().and_then(|cluster| cluster.reset_in_store(user));
+    let done = reset_sentence(name, unheard, policy.limits_requests());
+    log::info(format!("user {name} reset by {by}: {done}"));
+    Ok(Reply::Done(done))
+}
+
+/// What a reset has done: the store may not have heard of it, and requests are not part of it.
+fn reset_sentence(name: &str, unheard: Option<&str>, has_requests: bool) -> String {
+    let packets = match unheard {
+        None => format!("user {name} has its whole burst again"),
+        Some(why) => format!(
+            "user {name} is reset on this host alone: the store does not answer ({why}), and what hosts have spent together stays spent until it has heard of the reset"
+        ),
+    };
+    if has_requests { format!("{packets}, of packets; {REQUESTS_STAY}") } else { packets }
 }
 
 fn known<'p>(policy: &'p Policy, name: &str) -> Result<&'p User, Failure> {
@@ -200,6 +218,22 @@ mod tests {
         ] {
             assert_eq!(left(&rate, tat, now), expected, "{tat}");
         }
+    }
+
+    #[test]
+    fn a_reset_says_what_it_did_not_do() {
+        assert_eq!(reset_sentence("acme", None, false), "user acme has its whole burst again");
+        assert_eq!(
+            reset_sentence("acme", None, true),
+            "user acme has its whole burst again, of packets; what was counted of its requests stays, POST /v1/reset forgets that"
+        );
+        let unheard = reset_sentence("acme", Some("Redis is away"), false);
+        assert!(
+            unheard.starts_with(
+                "user acme is reset on this host alone: the store does not answer (Redis is away)"
+            )
+        );
+        assert!(!unheard.contains("whole burst"));
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub enum Order {
         #[serde(default)]
         operator: Operator,
     },
-    /// Give a user its whole burst again.
+    /// Give a user its whole burst of packets again.
     UserReset {
         /// Its name.
         name: String,

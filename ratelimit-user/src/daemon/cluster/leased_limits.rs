@@ -42,10 +42,11 @@ impl Cluster {
         self.tell_leases(enforced)
     }
 
-    /// Has the store open the books of a user anew.
-    pub(in crate::daemon) fn reset_in_store(&mut self, user: &User) {
+    /// Has the store open the books of a user anew, with the next exchange that it answers. Why it has not answered the last one, if it has not.
+    pub(in crate::daemon) fn reset_in_store(&mut self, user: &User) -> Option<&str> {
         let keys = named(user.network()).map(|(name, _)| self.keys.record(user.name(), &name));
         self.resets.extend(keys);
+        self.problem.as_deref()
     }
 
     /// Follows the limits of the policy in force.

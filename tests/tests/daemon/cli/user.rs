@@ -211,6 +211,21 @@ fn who_is_not_there_is_answered_with_those_who_are_and_nothing_changes() {
 }
 
 #[test]
+fn a_reset_of_a_user_whose_requests_alone_are_limited_does_nothing_and_says_so() {
+    let edge = Edge::new();
+    let users = "[[user]]\nname = \"web\"\nlimits = [\"10/hour\"]\n[[api]]\nname = \"search\"\nlimits = [\"10/hour\"]\n";
+    let _daemon = edge.start(&format!("{POLICY}{users}"));
+    let refused = edge.cli(&["user", "reset", "web"]);
+    assert_refused(
+        &refused,
+        1,
+        &["user web has no limits of packets, so nothing was reset", "POST /v1/reset"],
+    );
+    let done = ["user acme has its whole burst again, of packets", "what was counted of its requests stays"];
+    assert_answer(&edge.cli(&["user", "reset", "acme"]), 0, &done);
+}
+
+#[test]
 fn a_user_is_not_set_to_less_than_its_live_ssh_session_needs_unless_forced() {
     let (edge, _daemon) = start();
     let over_ssh = |words: &[&str]| {
