@@ -13,7 +13,7 @@ use ratelimit_tests::{
     policies,
 };
 use ratelimit_user::{
-    compile::{self, Before, Desired},
+    compile::{self, Before, Desired, Names, lists::Lists},
     config,
 };
 
@@ -113,12 +113,10 @@ fn a_user_inherits_nothing_of_what_another_has_spent_at_its_index() {
     for text in [nobody.to_owned(), user("second")] {
         let next = config::parse(&text, "p.toml").unwrap().policy;
         let generation = in_force.policy.generation + 1;
-        let desired = compile::desired(
-            &next,
-            &policies::FACTS,
-            generation,
-            Some(Before::known(&in_force.policy, &in_force, 0)),
-        );
+        // By the next daemon, which does not know that a place ever had a name.
+        let names = Names::recovered(&next, &in_force.policy, &Lists::new());
+        let before = Before { policy: &in_force.policy, names: &names, users: &[], desired: None, now_q8: 0 };
+        let desired = compile::desired(&next, &policies::FACTS, generation, Some(before));
         loaded.maps.set_policy(&desired).unwrap();
         in_force = desired;
     }
