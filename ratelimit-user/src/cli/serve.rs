@@ -38,6 +38,7 @@ use crate::{
         decisions::DecisionHistory,
         gallery::{Camera, Gallery},
         picture::Picture,
+        scraped::MetricsSource,
     },
 };
 
@@ -100,7 +101,12 @@ impl Serve {
         if let Some(scrapers) = scrapers {
             scrapers.serve(&decisions)?;
         }
-        let gallery = Gallery::of_requests();
+        let scraped = Arc::clone(&decisions);
+        let metrics = MetricsSource::new(move || {
+            let scraped = Arc::clone(&scraped);
+            async move { scraped.metrics().await }
+        });
+        let gallery = Gallery::of_requests(metrics);
         show(&decisions, &gallery)?;
         let threads = sockets.serve(&decisions, &gallery, &policy).map_err(no_threads)?;
         let mut out = io::stdout().lock();

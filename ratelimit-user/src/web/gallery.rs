@@ -11,7 +11,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::order_queues::{Handed, OrderQueues};
+use super::{
+    order_queues::{Handed, OrderQueues},
+    scraped::MetricsSource,
+};
 use crate::{
     control::protocol::{Order, Reply},
     failure::{ExitCode, Failure},
@@ -37,6 +40,7 @@ struct GalleryState {
     operators: Arc<Semaphore>,
     /// The way to the daemon; absent where nothing is guarded.
     orders: Option<OrderQueues>,
+    metrics: MetricsSource,
 }
 
 /// Whoever takes pictures, from when somebody begins to look until nobody does.
@@ -54,24 +58,30 @@ pub struct Viewer {
 
 impl Gallery {
     /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions.
-    pub fn of_host() -> (Self, [mpsc::Receiver<Handed>; 2]) {
+    pub fn of_host(metrics: MetricsSource) -> (Self, [mpsc::Receiver<Handed>; 2]) {
         let (orders, taken) = OrderQueues::new();
-        (Self::new(Some(orders)), taken)
+        (Self::new(Some(orders), metrics), taken)
     }
 
     /// The gallery of a service that guards nothing: there is something to see and nothing to order.
-    pub fn of_requests() -> Self {
-        Self::new(None)
+    pub fn of_requests(metrics: MetricsSource) -> Self {
+        Self::new(None, metrics)
     }
 
-    fn new(orders: Option<OrderQueues>) -> Self {
+    fn new(orders: Option<OrderQueues>, metrics: MetricsSource) -> Self {
         Self(Arc::new(GalleryState {
             pictures: watch::Sender::new(None),
             somebody: Notify::new(),
             viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
             operators: Arc::new(Semaphore::new(OPERATOR_VIEWERS)),
             orders,
+            metrics,
         }))
+    }
+
+    /// The metrics now, or a sentence about why not.
+    pub async fn metrics(&self) -> Result<String, String> {
+        self.0.metrics.metrics().await
     }
 
     /// Whether there are packets to ask about.
@@ -160,7 +170,7 @@ mod tests {
 
     /// A gallery whose pictures are numbers.
     fn numbered() -> (Gallery, Arc<AtomicU32>) {
-        let (gallery, taken) = (Gallery::of_requests(), Arc::new(AtomicU32::new(0)));
+        let (gallery, taken) = (Gallery::of_requests(MetricsSource::new(|| async { Ok(String::new()) })), Arc::new(AtomicU32::new(0)));
         let (shown, count) = (gallery.clone(), Arc::clone(&taken));
         tokio::spawn(async move { shown.show_every(OFTEN, || Numbers(Arc::clone(&count))).await });
         (gallery, taken)
@@ -204,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_places_for_some_a_few_more_for_operators_and_they_come_back() {
-        let gallery = Gallery::of_requests();
+        let gallery = Gallery::of_requests(MetricsSource::new(|| async { Ok(String::new()) }));
         let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| gallery.look(false).unwrap()).collect();
         assert!(gallery.look(false).is_none());
         let operators: Vec<_> = (0..OPERATOR_VIEWERS).map(|_| gallery.look(true).unwrap()).collect();

@@ -14,3 +14,4 @@ pub mod guard;
 pub mod order;
 pub mod order_queues;
 pub mod picture;
+pub mod scraped;

@@ -78,6 +78,8 @@ fn a_policy_that_is_applied_counts_for_requests_from_then_on_and_a_rollback_take
     let applied = edge.cli(&["apply", wider.to_str().unwrap()]);
     assert!(applied.status.success(), "{}", stderr(&applied));
     assert_eq!(served(&edge, "one"), 4, "what was counted stays");
+    let metrics = http(&edge).get("/metrics");
+    assert!(metrics.status == 200 && metrics.body.contains("ratelimit_packets_total{"), "{}", metrics.body);
     assert_eq!(served(&edge, "two"), 7);
     assert!(edge.cli(&["rollback"]).status.success());
     assert_eq!(served(&edge, "three"), 3);

@@ -47,6 +47,7 @@ use crate::{
     web::{
         gallery::{Camera, Gallery},
         order_queues::Handed,
+        scraped::MetricsSource,
     },
 };
 
@@ -290,7 +291,12 @@ impl FrontService {
         let decisions = Arc::new(DecisionService::with(&policy, store));
         decisions.engine().set_headroom(has_headroom);
         let sockets = ServedSockets::received(bound, policy.listen()).map_err(Failure::usage)?;
-        let (gallery, [orders, questions]) = Gallery::of_host();
+        let line = self.line.clone();
+        let metrics = MetricsSource::new(move || {
+            let scraped = Scraped(line.clone());
+            async move { scraped.metrics().await }
+        });
+        let (gallery, [orders, questions]) = Gallery::of_host(metrics);
         tokio::spawn(show(self.line.clone(), gallery.clone()));
         tokio::spawn(pass_on_orders(self.line.clone(), orders));
         tokio::spawn(pass_on_orders(self.line.clone(), questions));

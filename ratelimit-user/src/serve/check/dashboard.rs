@@ -41,6 +41,8 @@ pub(super) type PageBody = Either<Full<Bytes>, Pictures>;
 pub(super) type Pictures =
     StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
 
+/// Where metrics are, for whoever may look at the dashboard: it shows more.
+const METRICS: &str = "/metrics";
 /// The longest order.
 const MAX_ORDER: usize = 4 * 1024;
 /// How long an order may take to come.
@@ -60,7 +62,7 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Whether a path is the dashboard's.
 pub(super) fn is_here(path: &str) -> bool {
-    path == PAGE || path.starts_with(BELOW)
+    path == PAGE || path == METRICS || path.starts_with(BELOW)
 }
 
 /// What a caller has shown.
@@ -120,6 +122,11 @@ impl Visit {
         self.door.guest.is_known_now();
         // A caller that has lost its place is about to be hung up on.
         let Some(answering) = self.door.guest.begin() else { return std::future::pending().await };
+        if path == METRICS {
+            let answer =
+                if asks { metrics(&gallery).await } else { Err(Trouble::method(request.method(), "GET, HEAD")) };
+            return answer.map(|answer| answer.map(Either::Left));
+        }
         let from = forwarded::origin(&self.door, None, request.headers()).ip;
         let answer = match path.strip_prefix(BELOW).unwrap_or_default() {
             "stream" if request.method() == Method::GET => {
@@ -305,6 +312,14 @@ fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
         Some(kind) if is_json(kind) => Ok(()),
         _ => Err(Trouble::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, answer::NO_JSON)),
     }
+}
+
+/// The metrics, as Prometheus reads them.
+async fn metrics(gallery: &Gallery) -> Result<HttpAnswer, Trouble> {
+    let text = gallery.metrics().await.map_err(|why| Trouble::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(prometheus::TEXT_FORMAT));
+    Ok(answer)
 }
 
 /// Both lists, as far as they are told.
