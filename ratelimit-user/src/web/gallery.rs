@@ -170,7 +170,10 @@ mod tests {
 
     /// A gallery whose pictures are numbers.
     fn numbered() -> (Gallery, Arc<AtomicU32>) {
-        let (gallery, taken) = (Gallery::of_requests(MetricsSource::new(|| async { Ok(String::new()) })), Arc::new(AtomicU32::new(0)));
+        let (gallery, taken) = (
+            Gallery::of_requests(MetricsSource::new(|| async { Ok(String::new()) })),
+            Arc::new(AtomicU32::new(0)),
+        );
         let (shown, count) = (gallery.clone(), Arc::clone(&taken));
         tokio::spawn(async move { shown.show_every(OFTEN, || Numbers(Arc::clone(&count))).await });
         (gallery, taken)

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use super::before::Before;
 use super::debian_host::{DebianHost, INTERFACE};
 use super::machine::Machine;
 use super::release::Release;
-use super::{deb, image, rpm_life, say};
+use super::{image, rpm_life, say};
 
 /// One ping in ten is answered by this policy: 50 pings at 100 a second take half a second, and may have 5 + 0.5 x 5.
 pub(super) const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n\
@@ -18,17 +19,13 @@ pub(super) const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\
 /// An address that is blocked before the upgrade, and must be blocked after it.
 pub(super) const BLOCKED: &str = "203.0.113.0/24";
 
-pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> Result<()> {
+pub(super) fn check(dist: &Path, release: &Release, before: &Before) -> Result<()> {
     let machine = &Machine::ALL[0];
     let kept = dist.join("check");
     fs::create_dir_all(&kept)?;
     let current = dist.join(format!("ratelimit_{}_{}.deb", release.debian(), machine.debian));
-    let previous = match previous {
-        Some(file) => file.to_owned(),
-        None => deb::pack(&dist.join("work").join(machine.name), machine, release, "0~before", &kept)?,
-    };
     let host = DebianHost::boot(&kept)?;
-    fs::copy(&previous, host.root.join("root/previous.deb"))?;
+    fs::copy(&before.deb, host.root.join("root/previous.deb"))?;
     fs::copy(&current, host.root.join("root/current.deb"))?;
 
     say("install: nothing runs, nothing is attached, the user is there");
@@ -57,26 +54,13 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
     host.must_protect("after the reload")?;
 
     say("upgrade: pings all the while are answered as the limit says, lists and policy stay");
-    let before = host.run("systemctl show -p MainPID --value ratelimit")?;
-    let (began, pinging) = (Instant::now(), host.ping_until_stopped()?);
-    host.run("dpkg -i /root/current.deb")?;
-    let answered = pinging.answered()?;
-    let most = 5.0 + 5.0 * (began.elapsed().as_secs_f64() + 1.0);
-    ensure!(
-        f64::from(answered) <= most,
-        "{answered} pings were answered during the upgrade, and {most} may be"
-    );
-    host.run("systemctl is-active ratelimit")?;
-    let after = host.run("systemctl show -p MainPID --value ratelimit")?;
-    ensure!(before != after, "the daemon of the version before still runs");
-    ensure!(host.run("ratelimit block list")?.contains(BLOCKED), "the block is gone");
-    ensure!(
-        fs::read_to_string(host.root.join("etc/ratelimit/policy.toml"))? == POLICY,
-        "the policy was replaced"
-    );
-    host.must_protect("after the upgrade")?;
+    replace(&host, "/root/current.deb", "the upgrade")?;
     host.must_answer("after the upgrade")?;
-    say(&format!("    {answered} answered, at most {most:.0} may be"));
+
+    say("downgrade: back to the package of before, and here again");
+    replace(&host, "/root/previous.deb", "the downgrade")?;
+    replace(&host, "/root/current.deb", "the second upgrade")?;
+    host.must_answer("after the second upgrade")?;
 
     say("watchdog: a daemon that hangs is started again, protected all the while");
     let drop_in = host.root.join("etc/systemd/system/ratelimit.service.d");
@@ -133,11 +117,34 @@ pub(super) fn check(dist: &Path, release: &Release, previous: Option<&Path>) -> 
     let left = host.run("ls /sys/fs/bpf /run")?;
     ensure!(!left.contains("ratelimit"), "something is left behind: {left}");
 
-    rpm_life::check(&host, dist, machine, release)?;
+    rpm_life::check(&host, dist, machine, before)?;
     drop(host);
     image::check(dist)?;
     println!(
         "the packages were installed, upgraded and removed; the units ran under systemd; the image was built and ran"
     );
+    Ok(())
+}
+
+/// Installs another package over the one whose daemon runs, under pings.
+fn replace(host: &DebianHost, package: &str, what: &str) -> Result<()> {
+    let before = host.run("systemctl show -p MainPID --value ratelimit")?;
+    let (began, pinging) = (Instant::now(), host.ping_until_stopped()?);
+    host.run(&format!("dpkg -i {package}"))?;
+    let answered = pinging.answered()?;
+    let most = 5.0 + 5.0 * (began.elapsed().as_secs_f64() + 1.0);
+    ensure!(f64::from(answered) <= most, "{answered} pings were answered during {what}, and {most} may be");
+    host.run("systemctl is-active ratelimit")?;
+    let after = host.run("systemctl show -p MainPID --value ratelimit")?;
+    ensure!(before != after, "after {what} the daemon of the package before still runs");
+    let installed = host.run("dpkg-query -W -f '${Version}' ratelimit")?;
+    let packed = host.run(&format!("dpkg-deb -f {package} Version"))?;
+    ensure!(installed == packed, "after {what} {installed} is installed, and {packed} would be right");
+    host.run(&format!("cmp /proc/{after}/exe /usr/bin/ratelimit"))?;
+    ensure!(host.run("ratelimit block list")?.contains(BLOCKED), "after {what} the block is gone");
+    let policy = fs::read_to_string(host.root.join("etc/ratelimit/policy.toml"))?;
+    ensure!(policy == POLICY, "{what} replaced the policy");
+    host.must_protect(&format!("after {what}"))?;
+    say(&format!("    {installed}: {answered} answered, at most {most:.0} may be"));
     Ok(())
 }

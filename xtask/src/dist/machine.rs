@@ -11,7 +11,7 @@ use crate::{tool, workspace};
 const PROFILE: &str = "dist";
 
 /// Beside the other builds, so that none of them waits for this one.
-fn static_dir() -> PathBuf {
+pub(super) fn static_dir() -> PathBuf {
     workspace::target_dir().join("static")
 }
 

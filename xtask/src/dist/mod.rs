@@ -2,6 +2,7 @@
 //!
 //! One static binary for each kind of machine is built, and everything else is made of it and of `packaging`. Nothing is built twice.
 
+mod before;
 mod container;
 mod crates;
 mod deb;
@@ -24,6 +25,7 @@ use anyhow::{Context, Result};
 
 use crate::setup::{self, Install, Need};
 use crate::{tool, workspace};
+use before::Before;
 use machine::Machine;
 use release::Release;
 
@@ -32,8 +34,11 @@ pub(crate) struct Options {
     /// Install, upgrade, remove and purge the packages in a clean Debian root under systemd as well, and build the image; needs root
     #[arg(long)]
     check: bool,
-    /// A package of an earlier build to upgrade from in --check; without it, this build under an earlier version
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// Upgrade in --check from the packages of this commit, which are made first; otherwise, from this build under an earlier version
+    #[arg(long, value_name = "COMMIT", requires = "check")]
+    upgrade_from: Option<String>,
+    /// Upgrade in --check from this Debian package
+    #[arg(long, value_name = "FILE", requires = "check", conflicts_with = "upgrade_from")]
     previous: Option<PathBuf>,
     /// Make it for one kind of machine only
     #[arg(long, value_name = "MACHINE", value_parser = Machine::NAMES)]
@@ -98,7 +103,14 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     )?;
     list(&dist)?;
     if options.check {
-        lifecycle::check(&dist, &release, options.previous.as_deref())?;
+        let mut before = match &options.upgrade_from {
+            Some(commit) => Before::of_commit(commit)?,
+            None => Before::of_this_build(&dist, &release)?,
+        };
+        if let Some(file) = &options.previous {
+            before.deb.clone_from(file);
+        }
+        lifecycle::check(&dist, &release, &before)?;
     }
     Ok(())
 }

@@ -1,25 +1,22 @@
 //! The life of the .rpm, with a database of its own, on the host that the Debian package was purged from: files, scripts, unit, removal.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
+use super::before::{Before, file_of};
 use super::debian_host::DebianHost;
 use super::lifecycle::{BLOCKED, POLICY};
 use super::machine::Machine;
-use super::release::Release;
-use super::{rpm, say};
+use super::say;
 
 /// Debian's rpm refuses to install without being asked twice, and knows none of the packages that are here.
 const RPM: &str = "rpm --dbpath /var/lib/rpm --force-debian --nodeps --nosignature";
 
-pub(super) fn check(host: &DebianHost, dist: &Path, machine: &Machine, release: &Release) -> Result<()> {
-    let before = Release { revision: "0.before".to_owned(), ..release.clone() };
-    let kept = dist.join("check");
-    let previous = rpm::pack(&dist.join("work").join(machine.name), machine, &before, &kept)?;
-    let current = rpm_of(dist, machine)?;
-    fs::copy(&previous, host.root.join("root/previous.rpm"))?;
+pub(super) fn check(host: &DebianHost, dist: &Path, machine: &Machine, before: &Before) -> Result<()> {
+    let current = file_of(dist, &format!(".{}.rpm", machine.name))?;
+    fs::copy(&before.rpm, host.root.join("root/previous.rpm"))?;
     fs::copy(&current, host.root.join("root/current.rpm"))?;
 
     say("rpm, install: nothing runs, nothing is attached, every file is as it was packed");
@@ -62,13 +59,4 @@ pub(super) fn check(host: &DebianHost, dist: &Path, machine: &Machine, release: 
     let set_aside = fs::read_to_string(host.root.join("etc/ratelimit/policy.toml.rpmsave"))?;
     ensure!(set_aside == POLICY, "the policy that was set aside is another: {set_aside}");
     Ok(())
-}
-
-/// The package that was made for a kind of machine.
-fn rpm_of(dist: &Path, machine: &Machine) -> Result<PathBuf> {
-    let ending = format!(".{}.rpm", machine.name);
-    let mut files = fs::read_dir(dist)?.filter_map(|entry| Some(entry.ok()?.path()));
-    files
-        .find(|path| path.to_string_lossy().ends_with(&ending))
-        .with_context(|| format!("no *{ending} in {}", dist.display()))
 }

@@ -123,8 +123,11 @@ impl Visit {
         // A caller that has lost its place is about to be hung up on.
         let Some(answering) = self.door.guest.begin() else { return std::future::pending().await };
         if path == METRICS {
-            let answer =
-                if asks { metrics(&gallery).await } else { Err(Trouble::method(request.method(), "GET, HEAD")) };
+            let answer = if asks {
+                metrics(&gallery).await
+            } else {
+                Err(Trouble::method(request.method(), "GET, HEAD"))
+            };
             return answer.map(|answer| answer.map(Either::Left));
         }
         let from = forwarded::origin(&self.door, None, request.headers()).ip;

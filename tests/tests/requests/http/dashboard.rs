@@ -135,7 +135,8 @@ fn where_a_token_is_needed_the_page_is_open_what_it_shows_is_not_and_a_new_token
     let mut stranger = service.connect().under("edge.example");
     // Under any name: a site under another one has no token to show.
     assert_eq!(stranger.get("/").status, 200);
-    for path in ["/dashboard/stream", "/dashboard/explain?address=192.0.2.1", "/dashboard/lists", "/metrics"] {
+    for path in ["/dashboard/stream", "/dashboard/explain?address=192.0.2.1", "/dashboard/lists", "/metrics"]
+    {
         let refused = stranger.get(path);
         assert_eq!((refused.status, refused.field("www-authenticate")), (401, Some("Bearer")), "{path}");
     }
@@ -167,5 +168,9 @@ fn metrics_are_there_for_whoever_may_look_at_the_dashboard() {
     assert_eq!((metrics.status, metrics.field("content-type")), (200, Some("text/plain; version=0.0.4")));
     let line = "ratelimit_decisions_total{api=\"a\",outcome=\"allowed\"} 1";
     assert!(metrics.body.lines().any(|one| one == line), "{}", metrics.body);
-    assert_eq!(service.connect().under("edge.example").get("/metrics").status, 421, "a name of some other site");
+    assert_eq!(
+        service.connect().under("edge.example").get("/metrics").status,
+        421,
+        "a name of some other site"
+    );
 }
