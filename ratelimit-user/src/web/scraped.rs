@@ -3,11 +3,11 @@
 use std::{fmt, pin::Pin, sync::Arc};
 
 /// The metrics now, in Prometheus' text format, or a sentence about why not.
-type Metrics = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+type MetricsText = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// Whoever makes the metrics.
 #[derive(Clone)]
-pub struct MetricsSource(Arc<dyn Fn() -> Metrics + Send + Sync>);
+pub struct MetricsSource(Arc<dyn Fn() -> MetricsText + Send + Sync>);
 
 impl MetricsSource {
     /// A source that makes metrics whenever it is asked.
