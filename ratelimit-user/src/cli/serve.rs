@@ -1,6 +1,7 @@
 //! `ratelimit serve`: only the decision service, without the packet path.
 
 use std::{
+    future::ready,
     io::{self, Write as _},
     net::SocketAddr,
     path::PathBuf,
@@ -29,16 +30,13 @@ use crate::{
     log, metrics,
     policy::{Policy, address::StoreAddress, changes::changes},
     requests::decision_service::DecisionService,
-    serve::{
-        http::{self, Metrics},
-        workers::ServedSockets,
-    },
+    serve::{http, workers::ServedSockets},
     store::worker::Store,
     web::{
         decisions::DecisionHistory,
         gallery::{Camera, Gallery},
+        metrics_source::MetricsSource,
         picture::Picture,
-        scraped::MetricsSource,
     },
 };
 
@@ -98,14 +96,11 @@ impl Serve {
         let policy = loaded.policy.clone().moved_to(redis.as_ref());
         let store = Store::of(&policy, None).map_err(no_threads)?;
         let decisions = Arc::new(DecisionService::with(&policy, store));
-        if let Some(scrapers) = scrapers {
-            scrapers.serve(&decisions)?;
-        }
         let scraped = Arc::clone(&decisions);
-        let metrics = MetricsSource::new(move || {
-            let scraped = Arc::clone(&scraped);
-            async move { scraped.metrics().await }
-        });
+        let metrics = MetricsSource::new(move || ready(render(&scraped)));
+        if let Some(scrapers) = scrapers {
+            scrapers.serve(metrics.clone())?;
+        }
         let gallery = Gallery::of_requests(metrics);
         show(&decisions, &gallery)?;
         let threads = sockets.serve(&decisions, &gallery, &policy).map_err(no_threads)?;
@@ -201,9 +196,9 @@ impl Scrapers {
         Ok(Self { runtime, listener })
     }
 
-    fn serve(self, decisions: &Arc<DecisionService>) -> Result<(), Failure> {
+    fn serve(self, metrics: MetricsSource) -> Result<(), Failure> {
         let Self { runtime, listener } = self;
-        let answer = http::serve(listener, Arc::clone(decisions));
+        let answer = http::serve(listener, metrics);
         let thread = thread::Builder::new().name("metrics".to_owned());
         thread.spawn(move || runtime.block_on(answer)).map(drop).map_err(no_threads)
     }
@@ -247,10 +242,9 @@ impl Camera for RequestsCamera {
     }
 }
 
-impl Metrics for DecisionService {
-    async fn metrics(&self) -> Result<String, String> {
-        metrics::render_requests(&self.status()).map_err(|error| error.to_string())
-    }
+/// The metrics of a service that guards nothing.
+fn render(decisions: &DecisionService) -> Result<String, String> {
+    metrics::render_requests(&decisions.status()).map_err(|error| error.to_string())
 }
 
 fn current_thread() -> Result<Runtime, Failure> {

@@ -154,15 +154,15 @@ impl Desired {
     /// compiled for, until when nothing is admitted. `None` if it lost sight of nothing.
     pub fn in_force_since(&self, compiled_for_q8: u64, now_q8: u64) -> Option<Self> {
         let is_lost = |set: &LimitSet| set.owed_q8 != 0 && set.owed_since_q8 == compiled_for_q8;
-        let mut next = self.clone();
-        let services = next.policy.services.iter_mut().map(|service| &mut service.per_source);
-        let mut lost = 0;
-        for set in services.chain([&mut next.policy.source.set]).filter(|set| is_lost(set)) {
-            set.owed_since_q8 = now_q8;
-            lost += 1;
-        }
-        if lost == 0 {
+        let mut sets = self.policy.services.iter().map(|service| &service.per_source);
+        // Asked before anything is copied: nearly every change loses sight of nothing, and costs what differs.
+        if !is_lost(&self.policy.source.set) && !sets.any(is_lost) {
             return None;
+        }
+        let mut next = self.clone();
+        let sets = next.policy.services.iter_mut().map(|service| &mut service.per_source);
+        for set in sets.chain([&mut next.policy.source.set]).filter(|set| is_lost(set)) {
+            set.owed_since_q8 = now_q8;
         }
         next.policy.generation += 1;
         (next.keeps_policy, next.keeps_tables) = (false, true);

@@ -15,7 +15,7 @@ use super::{
     enforcer::{EnforcedPolicy, Enforcer},
     headroom::HeadroomWatch,
     in_force::PolicyInForce,
-    interfaces::{InterfaceCell, Interfaces},
+    interfaces::InterfaceCell,
     lists::{ListBook, ListEditor},
     requests::Requests,
     traffic::Traffic,
@@ -95,12 +95,6 @@ impl Host {
         let attacks = &mut self.attacks;
         let services = &self.enforced.desired.names.services;
         self.drops.take_in(self.in_force.policy(), services, |sighting| attacks.see(sighting));
-    }
-
-    /// Looks whether our program is on every interface that it should be on.
-    pub(super) fn guard(&self) {
-        self.interfaces.with(Interfaces::guard);
-        self.say_silence();
     }
 
     /// Says by which interfaces nobody is answered although the policy says so, when that begins.

@@ -41,7 +41,7 @@ use crate::{
 /// For so long new maps are held if nobody renews it, because the daemon was killed: buckets begin spent when this time has passed. Below
 /// `gcra::SOON_Q8`, the most that a moment may lie ahead, by what it takes to write a policy.
 const HELD_NS: u64 = 60_000_000_000;
-/// How often it is renewed while links are being switched: often enough that one renewal may take as long as a slow switch.
+/// How often it is renewed while links are being switched: five renewals in a row may fail before the time has passed.
 const RENEWED_EVERY: Duration = Duration::from_nanos(HELD_NS / 6);
 
 /// Layouts beside ours that have maps pinned.

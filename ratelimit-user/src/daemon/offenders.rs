@@ -2,7 +2,7 @@
 
 use super::{entries, host::Host, list_orders::BlockScope, lists::ListChanger, log};
 use crate::{
-    compile::lists::Prefix,
+    compile::lists::{self, Prefix},
     control::protocol::Operator,
     dataplane::probe,
     failure::{ExitCode, Failure},
@@ -30,8 +30,8 @@ fn escalate(host: &mut Host, offence: &Offence) -> Result<(), Failure> {
     }
     let now_ns = probe::now_ns();
     let until_ns = now_ns.saturating_add(offence.for_ns);
-    if let Some((blocked, _)) = entries::blocked(&host.lists.lists, now_ns)
-        .find(|(blocked, entry)| blocked.covers(&offence.prefix) && entry.own_blocked_until_ns >= until_ns)
+    if let Some((blocked, _)) = lists::around(&host.lists.lists, &offence.prefix)
+        .find(|(_, entry)| entry.own_blocked_until_ns >= until_ns)
     {
         log::info(format!(
             "{} ({}): {blocked} is blocked for longer already, and stays so",

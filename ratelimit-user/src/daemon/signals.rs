@@ -59,7 +59,7 @@ impl Daemon {
     pub(super) async fn until_stopped(&self, signals: &mut Signals, state: &StateDir) -> Result<(), Failure> {
         let links = guard_on_change(self.host().interfaces.clone());
         // What changed before somebody listened.
-        self.host().guard();
+        self.guard();
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -99,6 +99,14 @@ impl Daemon {
         host.interfaces.with(|interfaces| interfaces.say_what_stays(state.path()))
     }
 
+    /// Looks whether our program is on every interface that it should be on. Without the host: the kernel may let a look at its interfaces wait for as
+    /// long as somebody else changes others, and leases must be renewed meanwhile.
+    fn guard(&self) {
+        let interfaces = self.host().interfaces.clone();
+        interfaces.with(Interfaces::guard);
+        self.host().say_silence();
+    }
+
     fn expire(&self) {
         let mut host = self.host();
         let (in_force, mut enforcer) = host.change();
@@ -124,8 +132,8 @@ impl Daemon {
 
     fn observe(&self) {
         self.look_away();
+        self.guard();
         let mut host = self.host();
-        host.guard();
         host.interfaces.with(Interfaces::look_after_pins);
         if let Err(failure) = host.observe() {
             log::warning(format!("the counters were not read: {failure}"));

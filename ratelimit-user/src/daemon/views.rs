@@ -13,7 +13,6 @@ use crate::{
     dataplane::probe,
     failure::{ExitCode, Failure},
     metrics,
-    serve::http::Metrics,
     stats::{Snapshot, feed::Views, view::StatsView},
 };
 
@@ -115,8 +114,9 @@ impl Daemon {
     }
 }
 
-impl Metrics for Daemon {
-    async fn metrics(&self) -> Result<String, String> {
+impl Daemon {
+    /// The metrics now, in Prometheus' text format, or a sentence about why not.
+    pub(super) async fn metrics(&self) -> Result<String, String> {
         let look = self.scrape.look(|| async {
             let (status, snapshot) = (self.status().await?, self.snapshot().await?);
             let failed = |error: prometheus::Error| Failure::new(ExitCode::Unsupported, error.to_string());

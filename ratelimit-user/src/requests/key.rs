@@ -54,7 +54,7 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// The same parts counted apart: for one host, or under another list of limits.
+    /// The key of these parts where they are counted apart: for one host, or under another list of limits.
     pub fn salted(self, salt: u64) -> Self {
         Self { fingerprint: (self.fingerprint ^ salt).max(1) }
     }

@@ -13,7 +13,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use crate::places::{Guest, PlaceRules, Places};
+use crate::{
+    places::{Guest, PlaceRules, Places},
+    web::metrics_source::MetricsSource,
+};
 
 /// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
 const PLACES: PlaceRules = PlaceRules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
@@ -26,12 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the last answer on a connection may take.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Whoever knows the metrics.
-pub trait Metrics: Send + Sync + 'static {
-    /// The metrics now, in Prometheus' text format, or a sentence about why not.
-    fn metrics(&self) -> impl Future<Output = Result<String, String>> + Send;
-}
-
 /// Listens, or says why not.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address)
@@ -40,7 +37,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 }
 
 /// Serves `/metrics` for ever.
-pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
+pub async fn serve(listener: TcpListener, source: MetricsSource) {
     let places = Places::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
     loop {
@@ -48,11 +45,11 @@ pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let source = Arc::clone(&source);
+        let source = source.clone();
         let place = places.enter().await;
         let guest = Arc::clone(place.guest());
         place.host(async move {
-            let service = service_fn(|request| respond(request, Arc::clone(&source), Arc::clone(&guest)));
+            let service = service_fn(|request| respond(request, source.clone(), Arc::clone(&guest)));
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let mut connection = pin!(connection);
             if tokio::time::timeout(PATIENCE, connection.as_mut()).await.is_err() {
@@ -64,9 +61,9 @@ pub async fn serve<M: Metrics>(listener: TcpListener, source: Arc<M>) {
     }
 }
 
-async fn respond<M: Metrics>(
+async fn respond(
     request: Request<Incoming>,
-    source: Arc<M>,
+    source: MetricsSource,
     guest: Arc<Guest>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     guest.is_known_now();

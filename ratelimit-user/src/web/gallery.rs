@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use super::{
+    metrics_source::MetricsSource,
     order_queues::{Handed, OrderQueues},
-    scraped::MetricsSource,
 };
 use crate::{
     control::protocol::{Order, Reply},

@@ -11,7 +11,7 @@ pub mod asset;
 pub mod decisions;
 pub mod gallery;
 pub mod guard;
+pub mod metrics_source;
 pub mod order;
 pub mod order_queues;
 pub mod picture;
-pub mod scraped;

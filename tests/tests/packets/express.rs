@@ -217,11 +217,6 @@ fn a_flood_from_all_of_a_prefix_that_is_used_up_ends_in_the_lane_as_it_does_in_t
     }
     assert_eq!(behind.counters(), alone.counters());
     let refused = behind.sum(Reason::LimitPrefix, Fate::Decided).packets;
-    println!(
-        "LANE {} of {refused}, all {:?}",
-        behind.lane_drops.get(),
-        behind.counters().iter().filter(|c| c.1.packets > 0).collect::<Vec<_>>()
-    );
     assert!(behind.lane_drops.get() > refused / 10 * 9, "{} of {refused}", behind.lane_drops.get());
 }
 

@@ -22,7 +22,6 @@ use crate::{
     policy::{Policy, address::StoreAddress},
     requests::escalation::Offence,
     secret_file,
-    serve::http::Metrics as _,
     stamp::Stamp,
     web::{gallery::Camera as _, order_queues::OrderQueues},
 };

@@ -38,16 +38,13 @@ use crate::{
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
     secret_file::{self, FileReader, TokenDigest},
-    serve::{
-        http::{self, Metrics},
-        workers::ServedSockets,
-    },
+    serve::{http, workers::ServedSockets},
     stamp::Stamp,
     store::{lease_batch::Keys, worker::Store},
     web::{
         gallery::{Camera, Gallery},
+        metrics_source::MetricsSource,
         order_queues::Handed,
-        scraped::MetricsSource,
     },
 };
 
@@ -292,18 +289,15 @@ impl FrontService {
         decisions.engine().set_headroom(has_headroom);
         let sockets = ServedSockets::received(bound, policy.listen()).map_err(Failure::usage)?;
         let line = self.line.clone();
-        let metrics = MetricsSource::new(move || {
-            let scraped = Scraped(line.clone());
-            async move { scraped.metrics().await }
-        });
-        let (gallery, [orders, questions]) = Gallery::of_host(metrics);
+        let metrics = MetricsSource::new(move || scraped(line.clone()));
+        let (gallery, [orders, questions]) = Gallery::of_host(metrics.clone());
         tokio::spawn(show(self.line.clone(), gallery.clone()));
         tokio::spawn(pass_on_orders(self.line.clone(), orders));
         tokio::spawn(pass_on_orders(self.line.clone(), questions));
         tokio::spawn(pass_on_offenders(self.line.clone(), Arc::clone(&decisions)));
         for listener in scrapers {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            tokio::spawn(http::serve(listener, Arc::new(Scraped(self.line.clone()))));
+            tokio::spawn(http::serve(listener, metrics.clone()));
         }
         sockets.serve(&decisions, &gallery, &policy).map_err(failed)?;
         confinement::hide();
@@ -363,14 +357,10 @@ impl FileReader for Elsewhere {
 }
 
 /// Metrics that the daemon makes.
-struct Scraped(HostLine);
-
-impl Metrics for Scraped {
-    async fn metrics(&self) -> Result<String, String> {
-        match self.0.ask(FrontAsks::Metrics).await {
-            Some(HostAnswers::Metrics(metrics)) => metrics,
-            _ => Err("the daemon is stopping".to_owned()),
-        }
+async fn scraped(line: HostLine) -> Result<String, String> {
+    match line.ask(FrontAsks::Metrics).await {
+        Some(HostAnswers::Metrics(metrics)) => metrics,
+        _ => Err("the daemon is stopping".to_owned()),
     }
 }
 

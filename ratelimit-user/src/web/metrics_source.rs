@@ -1,4 +1,4 @@
-//! Metrics as a listener gets them that does not know who makes them.
+//! Where listeners get metrics from: a daemon makes them, or a service that guards nothing.
 
 use std::{fmt, pin::Pin, sync::Arc};
 
