@@ -14,7 +14,7 @@
 mod first_look;
 
 use ratelimit_common::{
-    abi::{Clock, Policy, Reason, Verdict, counter::Fate, destination::BY_DESTINATION},
+    abi::{Clock, Policy, Reason, SourceKey, Verdict, counter::Fate, destination::BY_DESTINATION},
     limit::{
         gcra,
         prefilter::{self, NegativeCause},
@@ -26,7 +26,7 @@ use crate::{
     classify::classify,
     frame::Frame,
     lane,
-    limit::{self, Known, Leaves},
+    limit::{self, Known, Leaves, Sender},
     origin::Origin,
     packet::Family,
     parse::{Brief, brief_v4, brief_v6, network},
@@ -50,7 +50,7 @@ pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
 /// Whether a frame was dropped and counted for a refusal that is known. A function of its own in the kernel: the verifier would
 /// otherwise look at the limiter once for every way that leads there.
 #[inline(always)]
-pub fn drop_again<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> bool {
+pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> bool {
     let Some((service, reason)) = refusal(frame, tables, now_ns) else { return false };
     count(tables, service, reason, Fate::Decided, frame.len());
     true
@@ -58,7 +58,7 @@ pub fn drop_again<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> bool
 
 /// The service and the reason of a frame whose refusal is known.
 #[inline(always)]
-fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
+fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
     let (family, at) = network(frame)?;
     match family {
         Family::V4 => refusal_of(tables, &brief_v4(frame, at)?, (frame.len(), now_ns)),
@@ -68,7 +68,7 @@ fn refusal<T: Tables>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32
 
 /// The service and the reason of a packet whose refusal is known. The frame that carries it has `len` bytes.
 #[inline(always)]
-fn refusal_of<T: Tables, S: Origin>(
+fn refusal_of<T: Leaves, S: Origin>(
     tables: &T,
     packet: &Brief<S>,
     (len, now_ns): (u64, u64),
@@ -90,7 +90,7 @@ fn refusal_of<T: Tables, S: Origin>(
 
 /// The reason to refuse a packet of a service, if it is known.
 #[inline(always)]
-fn known_reason<T: Tables, S: Origin>(
+fn known_reason<T: Leaves, S: Origin>(
     tables: &T,
     policy: &Policy,
     packet: &Brief<S>,
@@ -118,9 +118,20 @@ fn known_reason<T: Tables, S: Origin>(
         return None;
     }
     if may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
-        // Who keeps to its own limits, as far as is known, and was refused for something that it shares with others.
-        if is_tcp || !tables.weighs_alike() || cause != Some(NegativeCause::Shared) {
+        if is_tcp || !tables.weighs_alike() {
             return None;
+        }
+        // Who keeps to its own limits, as far as is known, and was refused for something that it shares with others; or anybody of whom nothing is
+        // known, where prefixes answer first. Nobody with an entry is on a list, but a neighbour in its cell may be.
+        if cause != Some(NegativeCause::Shared)
+            && (listed
+                || !limit::may_ask_prefixes(policy, service)
+                || limit::may_be_proven(tables, hash, now_q8))
+        {
+            return None;
+        }
+        if cause.is_none() {
+            tables.tidy(hash, now_q8);
         }
         match limit::spent_for_tracked(tables, policy, service, (len, now_ns)) {
             Known::Spent(reason) => return Some(reason),
@@ -156,7 +167,11 @@ fn known_reason<T: Tables, S: Origin>(
     if !lane::is_crowded(tables, now_ns) {
         return None;
     }
-    let level = limit::spent_prefix_level(tables, policy, packet.source.address(), now_q8)?;
+    let SourceKey { hi, lo } = Sender::key_of(policy, packet.source.address());
+    let level = tables.crowded_level(policy, hi, lo, hash, now_q8);
+    if level == limit::NO_LEVEL {
+        return None;
+    }
     if S::FAMILY == Family::V4 {
         limit::note_level(tables, policy, service, level);
     }

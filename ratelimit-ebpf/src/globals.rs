@@ -8,7 +8,7 @@ use core::ptr::{addr_of, addr_of_mut};
 
 use ratelimit_common::{
     abi::{Policy, Switches},
-    limit::prefilter::{NEGATIVE_PLACES, TRACKED_WORDS},
+    limit::prefilter::{CELL_BIT_WORDS, CELLS_IN_WORD, NEGATIVE_PLACES},
 };
 use ratelimit_ebpf::{packet::Family, tables::Lane};
 
@@ -26,12 +26,13 @@ static mut EXPRESS: PolicyWords = [0; size_of::<Policy>() / 8];
 pub(crate) type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
-/// One bit for each cell of the prefilter that may be tracked: all of them fit into a core's first-level cache, and the marks do not. A bit is set after
-/// its mark was written and cleared before its mark is read again, so that no cell is ever tracked without it. All are set when the program is
+/// Two bits for each cell of the prefilter, that it may be tracked and that something of its sources may be remembered: all of them fit into a core's
+/// first-level cache, and what they are about does not. A bit is set after what it is about was written and cleared before that is read again, so that
+/// no cell is ever tracked without it. All are set when the program is
 /// loaded, because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells that know nothing of them.
 #[unsafe(link_section = ".data.TRACKED")]
 #[unsafe(no_mangle)]
-static mut TRACKED: [u64; TRACKED_WORDS] = [u64::MAX; TRACKED_WORDS];
+static mut TRACKED: [u64; CELL_BIT_WORDS] = [u64::MAX; CELL_BIT_WORDS];
 
 /// The negative entries of all cells of the prefilter, by place. Each program has its own, and begins without any: who is over a limit is
 /// looked up once more then.
@@ -68,12 +69,12 @@ pub(crate) fn weighs_alike() -> bool {
     unsafe { addr_of!(SWITCHES.totals).read_volatile() != 0 }
 }
 
-/// The word that a cell of the prefilter has its tracked bit in, and the bit.
+/// The word that a cell of the prefilter has its bits in, and how many bits of others are below them.
 #[inline(always)]
-pub(crate) fn tracked_bit(cell: u32) -> (*mut u64, u64) {
+pub(crate) fn cell_bits(cell: u32) -> (*mut u64, u32) {
     // SAFETY: the mask keeps the word inside, for the verifier too.
-    let word = unsafe { addr_of_mut!(TRACKED[(cell >> 6) as usize & (TRACKED_WORDS - 1)]) };
-    (word, 1 << (cell & 63))
+    let word = unsafe { addr_of_mut!(TRACKED[(cell / CELLS_IN_WORD) as usize & (CELL_BIT_WORDS - 1)]) };
+    (word, cell % CELLS_IN_WORD * 2)
 }
 
 /// The negative entry at a place.

@@ -18,8 +18,8 @@ use aya_ebpf::{
 };
 use ratelimit_common::{
     abi::{
-        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, FairCell, Lease, LimitSet, LinkCell,
-        ListEntry, Policy, PrefixKey, PrefixLevelCell, Share, Spent, SynState, TotalState, WindowState,
+        Bucket, Cell, Clock, Counter, DropEvent, EntryKey, Event, Lease, LimitSet, LinkCell, ListEntry,
+        Policy, PrefixKey, PrefixLevelCell, Share, Spent, SynState, TotalState, WindowState,
         counter::COUNTER_SLOTS,
         destination::{DestinationKey, KEY_BITS, MAX_DESTINATIONS},
         drop_event::RING_BYTES,
@@ -32,9 +32,14 @@ use ratelimit_common::{
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::{gcra, prefilter, window::sliding::SUB_WINDOWS},
+    limit::{
+        fair, gcra,
+        prefilter::{self, REMEMBERED_BIT, TRACKED_BIT},
+        window::sliding::SUB_WINDOWS,
+    },
 };
 use ratelimit_ebpf::{
+    forget::masked,
     packet::{Address, Family},
     report::QUIET_SLOTS,
     tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
@@ -52,13 +57,21 @@ static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new(
 #[btf_map]
 static CELLS: Array<Cell, { prefilter::CELLS as usize }> = Array::new();
 
-/// Fair shares of the sources of each cell, where a prefix around them is nearly used up.
+/// What the sources of each cell have had beyond their fair shares, where a prefix around them is nearly used up: see [`fair`].
 #[btf_map]
-static FAIR: Array<FairCell, { prefilter::CELLS as usize }> = Array::new();
+static FAIR: Array<u64, { prefilter::CELLS as usize }> = Array::new();
+
+/// Which source of each cell was last asked for a connection, and until when it counts as asked: for a moment, so each program has its own.
+#[btf_map]
+static ASKED: Array<u64, { prefilter::CELLS as usize }> = Array::new();
 
 /// Until when each cell is tracked. Apart from the cells, to be small: see [`prefilter::mark`].
 #[btf_map]
 static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
+
+/// When a source of each cell was last proven: see [`fair::proven_mark`]. One value, because an element of an array takes eight bytes and these are one each.
+#[btf_map]
+static PROVEN: Array<[u8; prefilter::CELLS as usize], 1> = Array::new();
 
 /// Frames and bytes by service and reason.
 #[btf_map]
@@ -240,12 +253,35 @@ impl Maps {
     }
 }
 
+/// Sets one of the bits of a cell.
+#[inline(always)]
+fn set_bit(cell: u32, bit: u64) {
+    let (word, below) = globals::cell_bits(cell);
+    // SAFETY: as in `load` and `compare_exchange`.
+    unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit << below) };
+}
+
+/// Clears one of the bits of a cell.
+#[inline(always)]
+fn clear_bit(cell: u32, bit: u64) {
+    let (word, below) = globals::cell_bits(cell);
+    // SAFETY: as in `load` and `compare_exchange`.
+    unsafe { atomic_and::<u64, u64, { AtomicOrdering::SeqCst }>(word, !(bit << below)) };
+}
+
+/// Where the mark of a cell is that may have a proven source.
+#[inline(always)]
+fn proven(cell: u32) -> Option<*mut u8> {
+    let marks = PROVEN.get_ptr_mut(0)?.cast::<u8>();
+    // SAFETY: the mask keeps it inside, for the verifier too.
+    Some(unsafe { marks.add(masked::<{ prefilter::CELLS as usize - 1 }>(cell as usize)) })
+}
+
 impl Tables for Maps {
     type Word = *mut u64;
     type Bucket = *mut Bucket;
     type Cell = *mut Cell;
     type PrefixLevelCell = *mut PrefixLevelCell;
-    type FairCell = *mut FairCell;
     type Window = *mut WindowState;
     type Share = *mut Share;
 
@@ -433,26 +469,46 @@ impl Tables for Maps {
             // SAFETY: as above.
             unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
-        let (word, bit) = globals::tracked_bit(cell);
-        // SAFETY: as in `load` and `compare_exchange`. Not only if the bit is missing: it may be about to be cleared.
-        unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
+        // Not only if the bit is missing: it may be about to be cleared.
+        set_bit(cell, TRACKED_BIT);
     }
 
     #[inline(always)]
-    fn may_be_tracked(&self, cell: u32) -> bool {
-        let (word, bit) = globals::tracked_bit(cell);
-        self.load(word) & bit != 0
+    fn cell_bits(&self, cell: u32) -> u64 {
+        let (word, below) = globals::cell_bits(cell);
+        self.load(word) >> below & (TRACKED_BIT | REMEMBERED_BIT)
     }
 
     #[inline(always)]
     fn no_longer_tracked(&self, cell: u32, now_q8: u64) {
-        let (word, bit) = globals::tracked_bit(cell);
-        // SAFETY: as in `load` and `compare_exchange`.
-        unsafe { atomic_and::<u64, u64, { AtomicOrdering::SeqCst }>(word, !bit) };
+        clear_bit(cell, TRACKED_BIT);
         // Another CPU may have marked it since the mark was read.
         if prefilter::is_tracked(self.tracked_until(cell), now_q8) {
-            // SAFETY: as above.
-            unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(word, bit) };
+            set_bit(cell, TRACKED_BIT);
+        }
+    }
+
+    #[inline(always)]
+    fn something_remembered(&self, cell: u32) {
+        set_bit(cell, REMEMBERED_BIT);
+    }
+
+    #[inline(always)]
+    fn nothing_remembered(&self, cell: u32) {
+        clear_bit(cell, REMEMBERED_BIT);
+    }
+
+    #[inline(always)]
+    fn proven_mark(&self, cell: u32) -> u8 {
+        // SAFETY: as in `tracked_until`.
+        proven(cell).map_or(u8::MAX, |mark| unsafe { mark.read_volatile() })
+    }
+
+    #[inline(always)]
+    fn mark_proven(&self, cell: u32, now_q8: u64) {
+        if let Some(mark) = proven(cell) {
+            // SAFETY: as in `tracked_until`.
+            unsafe { mark.write_volatile(fair::proven_mark(now_q8)) };
         }
     }
 
@@ -496,6 +552,12 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
+    fn prefix_level_squeezed(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { addr_of_mut!((*cell).squeezed) }
+    }
+
+    #[inline(always)]
     fn prefix(&self, key: &PrefixKey) -> Option<*mut u64> {
         PREFIXES.get_ptr_mut(key)
     }
@@ -506,20 +568,13 @@ impl Tables for Maps {
     }
 
     #[inline(always)]
-    fn fair_cell(&self, index: u32) -> Option<*mut FairCell> {
-        FAIR.get_ptr_mut(index)
+    fn fair_share(&self, cell: u32) -> Option<*mut u64> {
+        FAIR.get_ptr_mut(cell)
     }
 
     #[inline(always)]
-    fn fair_share(&self, cell: *mut FairCell) -> *mut u64 {
-        // SAFETY: array values live as long as the map.
-        unsafe { addr_of_mut!((*cell).share) }
-    }
-
-    #[inline(always)]
-    fn fair_asked(&self, cell: *mut FairCell) -> *mut u64 {
-        // SAFETY: as above.
-        unsafe { addr_of_mut!((*cell).asked) }
+    fn asked(&self, cell: u32) -> Option<*mut u64> {
+        ASKED.get_ptr_mut(cell)
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@ use ratelimit_common::{
         Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
         Share, cell::NEGATIVE_ENTRIES, destination::DestinationKey, service::MAX_TOTALS,
     },
-    limit::{prefilter, window::sliding::SUB_WINDOWS},
+    limit::{fair, prefilter, window::sliding::SUB_WINDOWS},
 };
 
 use crate::{
@@ -40,12 +40,16 @@ pub enum Row {
     Prefix(RowKey),
     /// Until when a cell of the prefilter is hot, as a time word.
     Mark(u32),
+    /// When a source of a cell of the prefilter was last proven.
+    Proven(u32),
     /// A cell of the prefilter: its bucket, then its negative cache.
     Cell(u32),
-    /// A cell of prefix aggregation: its bucket, until when it is hot, then its negative entry.
+    /// A cell of prefix aggregation: its bucket, until when it is tracked, its negative entry, then how hard a prefix squeezes.
     PrefixCell(u32),
-    /// The fair shares of the sources of a cell of the prefilter: what they had, then which was asked for a connection.
+    /// What the sources of a cell of the prefilter had beyond their fair shares.
     Fair(u32),
+    /// Which source of a cell of the prefilter was last asked for a connection.
+    Asked(u32),
     /// A user's buckets.
     User(u32),
     /// What a user has used of a window.
@@ -83,12 +87,16 @@ pub enum WordTable {
     Prefix,
     /// Of [`Row::Mark`].
     Mark,
+    /// Of [`Row::Proven`].
+    Proven,
     /// Of [`Row::Cell`].
     Cell,
     /// Of [`Row::PrefixCell`].
     PrefixCell,
     /// Of [`Row::Fair`].
     Fair,
+    /// Of [`Row::Asked`].
+    Asked,
     /// Of [`Row::User`].
     User,
     /// Of [`Row::UserWindow`].
@@ -121,9 +129,11 @@ impl WordTable {
         Self::KeptWindow,
         Self::Prefix,
         Self::Mark,
+        Self::Proven,
         Self::Cell,
         Self::PrefixCell,
         Self::Fair,
+        Self::Asked,
         Self::User,
         Self::UserWindow,
         Self::Spent,
@@ -147,12 +157,19 @@ impl WordTable {
             Self::Source | Self::User => MAX_LIMITS + 1,
             Self::Window | Self::KeptWindow | Self::UserWindow => SUB_WINDOWS,
             Self::Cell => 1 + NEGATIVE_ENTRIES,
-            Self::PrefixCell => 3,
-            Self::Fair | Self::Spent | Self::Syn | Self::LinkCell => 2,
+            Self::PrefixCell => 4,
+            Self::Spent | Self::Syn | Self::LinkCell => 2,
             Self::Total => MAX_TOTALS,
             Self::Share => 2 * REFUSED_UNTIL,
             Self::Lane => LaneWord::COUNT,
-            Self::Prefix | Self::Mark | Self::Budget | Self::Link | Self::Quiet => 1,
+            Self::Prefix
+            | Self::Mark
+            | Self::Proven
+            | Self::Fair
+            | Self::Asked
+            | Self::Budget
+            | Self::Link
+            | Self::Quiet => 1,
         }
     }
 }
@@ -177,9 +194,11 @@ impl Row {
             Self::KeptWindow(key) => (WordTable::KeptWindow, Key(key)),
             Self::Prefix(key) => (WordTable::Prefix, Key(key)),
             Self::Mark(index) => (WordTable::Mark, Index(index)),
+            Self::Proven(index) => (WordTable::Proven, Index(index)),
             Self::Cell(index) => (WordTable::Cell, Index(index)),
             Self::PrefixCell(index) => (WordTable::PrefixCell, Index(index)),
             Self::Fair(index) => (WordTable::Fair, Index(index)),
+            Self::Asked(index) => (WordTable::Asked, Index(index)),
             Self::User(index) => (WordTable::User, Index(index)),
             Self::UserWindow(index) => (WordTable::UserWindow, Index(index)),
             Self::Spent(index) => (WordTable::Spent, Index(index)),
@@ -271,7 +290,6 @@ impl<R: Rows> Tables for R {
     type Bucket = R::Word;
     type Cell = R::Word;
     type PrefixLevelCell = R::Word;
-    type FairCell = R::Word;
     type Window = R::Word;
     type Share = R::Word;
 
@@ -386,9 +404,25 @@ impl<R: Rows> Tables for R {
         }
     }
 
-    fn may_be_tracked(&self, cell: u32) -> bool {
+    fn cell_bits(&self, cell: u32) -> u64 {
         // The daemon sets every bit for a policy under which cells do not know of all entries.
-        self.tracked_until(cell) != 0 || self.in_force().source.set.tracked_until_q8 != 0
+        let tracked = self.tracked_until(cell) != 0 || self.in_force().source.set.tracked_until_q8 != 0;
+        let first = cell * NEGATIVE_ENTRIES as u32;
+        let mut places = (first..first + NEGATIVE_ENTRIES as u32).filter_map(|at| self.negative_entry(at));
+        let remembered = places.any(|place| self.read(place) != 0) || self.proven_mark(cell) != 0;
+        let tracked = if tracked { prefilter::TRACKED_BIT } else { 0 };
+        tracked | if remembered { prefilter::REMEMBERED_BIT } else { 0 }
+    }
+
+    fn proven_mark(&self, cell: u32) -> u8 {
+        // Whoever does not know takes a source for one that may be proven.
+        self.find(Row::Proven(cell)).map_or(u8::MAX, |mark| self.read(mark) as u8)
+    }
+
+    fn mark_proven(&self, cell: u32, now_q8: u64) {
+        if let Some(mark) = self.find(Row::Proven(cell)) {
+            self.write(mark, fair::proven_mark(now_q8).into());
+        }
     }
 
     fn cell(&self, index: u32) -> Option<R::Word> {
@@ -420,6 +454,10 @@ impl<R: Rows> Tables for R {
         R::along(cell, 2)
     }
 
+    fn prefix_level_squeezed(&self, cell: R::Word) -> R::Word {
+        R::along(cell, 3)
+    }
+
     fn prefix(&self, key: &PrefixKey) -> Option<R::Word> {
         self.find(Row::Prefix(prefix(key)))
     }
@@ -428,16 +466,12 @@ impl<R: Rows> Tables for R {
         self.make(Row::Prefix(prefix(key)), words(&[&[tat_q8]]))
     }
 
-    fn fair_cell(&self, index: u32) -> Option<R::Word> {
-        self.find(Row::Fair(index))
+    fn fair_share(&self, cell: u32) -> Option<R::Word> {
+        self.find(Row::Fair(cell))
     }
 
-    fn fair_share(&self, cell: R::Word) -> R::Word {
-        cell
-    }
-
-    fn fair_asked(&self, cell: R::Word) -> R::Word {
-        R::along(cell, 1)
+    fn asked(&self, cell: u32) -> Option<R::Word> {
+        self.find(Row::Asked(cell))
     }
 
     fn total(&self, service: u32, index: usize) -> Option<R::Word> {

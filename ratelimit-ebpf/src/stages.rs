@@ -144,6 +144,20 @@ impl Answer for Option<Reason> {
     }
 }
 
+impl Answer for u32 {
+    const NOTHING: u32 = limit::NO_LEVEL;
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_number(number: u32) -> Self {
+        number
+    }
+}
+
 impl Answer for bool {
     const NOTHING: u32 = 0;
 
@@ -197,11 +211,15 @@ stages! { Leaves:
     fn charge_entry(set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::charge_entry;
     fn charge_soft(set: &LimitSet, request: &Request, bucket: *mut Bucket, index: u32) -> Reason => limit::charge_soft;
     fn ask_window(limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason => limit::ask_window;
-    fn charge_crowd(policy: &Policy, request: &Request, party: Party) -> Reason => limit::charge_crowd;
     fn stock_host(policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool => limit::stock_host;
     fn spend_host(policy: &Policy, len: u64, party: Party) -> () => limit::spend_host;
-    fn is_prefix_spent(policy: &Policy, first_cell: u32, prefix: u32, now_q8: u64) -> bool => limit::is_prefix_spent;
+    fn crowded_level(policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 => limit::crowded_level;
+    fn is_crowded_out_at(policy: &Policy, first_cell: u32, prefix: u32, hash: u64, now_q8: u64) -> bool => limit::is_crowded_out_at;
+    fn charge_crowd(policy: &Policy, request: &Request, party: Party) -> Reason => limit::charge_crowd;
+    fn tidy(hash: u64, now_q8: u64) -> () => limit::tidy;
+    fn remember_proven(hash: u64, now_q8: u64) -> () => limit::remember_proven;
     fn count_syn(policy: &Policy, request: &Request) -> bool => limit::count_syn;
+    fn remember_shared(policy: &Policy, request: &Request) -> () => limit::remember_shared;
     fn forget_shared(policy: &Policy, request: &Request) -> () => limit::forget_shared;
     fn report(policy: &Policy, request: &Request, reason: Reason) -> () => limit::report;
     fn report_unasked(policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) -> () => limit::report_source;
@@ -215,6 +233,7 @@ stages! { Stages {
         unsafe { &mut (*cpu).request }
     }
 }:
+    fn is_crowded_out(policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> bool => limit::is_crowded_out;
     fn open_entry(policy: &Policy, set: &LimitSet, request: &Request) -> Reason => limit::open_entry;
     fn judge_service(policy: &Policy, request: &mut Request) -> Reason => limit::judge_service;
     fn charge_service(policy: &Policy, request: &mut Request) -> Option<Reason> => limit::charge_service;

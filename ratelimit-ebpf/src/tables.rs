@@ -125,8 +125,6 @@ pub trait Tables {
     type Cell: Copy;
     /// A handle to one cell of prefix aggregation.
     type PrefixLevelCell: Copy;
-    /// A handle to the fair shares of the sources of a cell.
-    type FairCell: Copy;
     /// A handle to what a source or user has used of a window.
     type Window: Copy;
     /// A handle to what this CPU has taken from the totals of a service.
@@ -193,10 +191,24 @@ pub trait Tables {
     fn tracked_until(&self, cell: u32) -> u64;
     /// Has a cell tracked until a moment, or a little longer.
     fn track_until(&self, cell: u32, until_q8: u64);
+    /// What may be known of a cell: [`TRACKED_BIT`](prefilter::TRACKED_BIT) and [`REMEMBERED_BIT`](prefilter::REMEMBERED_BIT).
+    fn cell_bits(&self, cell: u32) -> u64;
     /// Whether a cell may be tracked: `false` only if it is not. Cheaper than to ask until when.
-    fn may_be_tracked(&self, cell: u32) -> bool;
+    #[inline(always)]
+    fn may_be_tracked(&self, cell: u32) -> bool {
+        self.cell_bits(cell) & prefilter::TRACKED_BIT != 0
+    }
+    /// Has [`cell_bits`](Self::cell_bits) know that a source of a cell has a negative entry or is proven.
+    fn something_remembered(&self, _cell: u32) {}
+    /// Has [`cell_bits`](Self::cell_bits) know that no source of a cell was found to have a negative entry or to be proven. Whoever calls this looks once
+    /// more: another CPU may have written something since.
+    fn nothing_remembered(&self, _cell: u32) {}
     /// Has [`may_be_tracked`](Self::may_be_tracked) know that a cell was found not to be tracked.
     fn no_longer_tracked(&self, _cell: u32, _now_q8: u64) {}
+    /// When a source of a cell was last proven, see [`fair::proven_mark`](ratelimit_common::limit::fair::proven_mark).
+    fn proven_mark(&self, cell: u32) -> u8;
+    /// Has [`proven_mark`](Self::proven_mark) know that a source of a cell is proven.
+    fn mark_proven(&self, cell: u32, now_q8: u64);
     /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
     /// The cell's bucket.
@@ -210,6 +222,8 @@ pub trait Tables {
     fn prefix_level_tat(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// The negative entry of a prefix of the cell that is used up.
     fn prefix_level_negative_entry(&self, cell: Self::PrefixLevelCell) -> Self::Word;
+    /// The prefix of the cell that squeezes its sources, and how hard.
+    fn prefix_level_squeezed(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// Until when the cell is tracked.
     fn prefix_level_tracked_until(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// The bucket of a prefix, if it has one.
@@ -217,12 +231,10 @@ pub trait Tables {
     /// Gives a prefix its first bucket; never overwrites one.
     fn insert_prefix(&self, key: &PrefixKey, tat_q8: u64) -> Result<(), InsertError>;
 
-    /// The fair shares of sources, by cell of the prefilter.
-    fn fair_cell(&self, index: u32) -> Option<Self::FairCell>;
-    /// What they have had beyond them.
-    fn fair_share(&self, cell: Self::FairCell) -> Self::Word;
-    /// Which of them was last asked for a connection.
-    fn fair_asked(&self, cell: Self::FairCell) -> Self::Word;
+    /// What the sources of a cell of the prefilter have had beyond their fair shares.
+    fn fair_share(&self, cell: u32) -> Option<Self::Word>;
+    /// Which source of a cell of the prefilter was last asked for a connection.
+    fn asked(&self, cell: u32) -> Option<Self::Word>;
 
     /// The shared bucket of a limit of a service's total, or of the host's.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;

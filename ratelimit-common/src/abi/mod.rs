@@ -12,7 +12,6 @@ pub mod counter;
 pub mod destination;
 pub mod drop_event;
 pub mod event;
-pub mod fair;
 pub mod lease;
 pub mod link;
 pub mod list;
@@ -32,7 +31,6 @@ pub use cell::Cell;
 pub use counter::Counter;
 pub use drop_event::DropEvent;
 pub use event::Event;
-pub use fair::FairCell;
 pub use lease::{Lease, Spent};
 pub use link::{LinkCell, LinkLimits};
 pub use list::ListEntry;
@@ -47,10 +45,10 @@ pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 4496461317131338709;
+const RECORDED_FINGERPRINT: usize = 7245412129220477092;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,
@@ -71,7 +69,6 @@ const FINGERPRINT: usize = layout::fold(&[
     Aggregation::LAYOUT,
     PrefixLevel::LAYOUT,
     Squeeze::LAYOUT,
-    FairCell::LAYOUT,
     Policy::LAYOUT,
     PrefixKey::LAYOUT,
     PrefixLevelCell::LAYOUT,

@@ -24,6 +24,8 @@ pub const CELLS: &str = "CELLS";
 pub const FAIR: &str = "FAIR";
 /// Until when each of them is tracked.
 pub const MARKS: &str = "MARKS";
+/// Which of them have a source that is proven to be real.
+pub const PROVEN: &str = "PROVEN";
 /// Which of them may be tracked, one bit each: a section with one variable.
 pub const TRACKED: &str = ".data.TRACKED";
 /// The negative entries of the prefilter's cells: a section with one variable. Not pinned: each program has its own.
@@ -88,7 +90,7 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 pub const POLICY: &str = "POLICY";
 
 /// Every map, in the order they are pinned.
-pub const MAPS: [&str; 30] = [
+pub const MAPS: [&str; 31] = [
     BUCKETS,
     CELLS,
     COUNTERS,
@@ -107,6 +109,7 @@ pub const MAPS: [&str; 30] = [
     ALLOWANCES,
     POLICY,
     PREFIXES,
+    PROVEN,
     RUNGS,
     SHARES,
     SPENT,

@@ -8,7 +8,7 @@ use super::{
     service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
-use crate::abi_struct;
+use crate::{abi_struct, limit::gcra};
 
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
@@ -272,7 +272,7 @@ impl Squeeze {
 
 abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Aggregation: 248 {
+    pub struct Aggregation: 256 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches prefix aggregation off.
         pub tolerance_q8: u64,
         /// How far sources that are not proven to be real may push the bucket of a prefix, as time: less, so that who forges addresses cannot take
@@ -282,6 +282,8 @@ abi_struct! {
         pub adds: u64,
         /// What a cell may give out to prefixes that have no entry.
         pub cell_tolerance_q8: u64,
+        /// What any packet of a source costs that is no SYN and no fragment, see [`Policy::packet_q8`].
+        pub packet_q8: u64,
         /// How sources share what is left.
         pub squeeze: Squeeze,
         /// Of IPv4 and of IPv6, narrowest first.
@@ -296,6 +298,7 @@ impl Aggregation {
         unproven_tolerance_q8: 0,
         adds: 0,
         cell_tolerance_q8: 0,
+        packet_q8: 0,
         squeeze: Squeeze::NONE,
         prefix_levels: [[PrefixLevel::UNUSED; MAX_PREFIX_LEVELS]; 2],
     };
@@ -308,7 +311,7 @@ impl PrefixLevel {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 343264 {
+    pub struct Policy: 343272 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -400,6 +403,16 @@ impl Policy {
         let counts_bytes = self.source.set.limits.iter().any(|limit| limit.meter == Meter::Bytes as u32);
         let by_service = self.services.iter().any(|service| service.per_source.limit_count != 0);
         self.user_count == 0 && self.window_count == 0 && !counts_bytes && !by_service
+    }
+
+    /// What any packet of a source that is no SYN and no fragment costs under the dearest of its limits; 0 if packets do not [weigh
+    /// alike](Self::weighs_alike), or no prefilter says who has shown a connection.
+    pub fn packet_q8(&self) -> u64 {
+        if !self.weighs_alike() || self.source.set.prefilter_tolerance_q8 == 0 {
+            return 0;
+        }
+        let packets = self.source.set.limits.iter().filter(|limit| limit.meter == Meter::Packets as u32);
+        packets.map(|limit| gcra::bounded_charge_q8(limit, 1)).max().unwrap_or(0)
     }
 
     /// What becomes of a packet of a service that was refused for a reason. A policy on trial drops nothing at all; for its own limits

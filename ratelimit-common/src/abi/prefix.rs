@@ -26,12 +26,14 @@ abi_struct! {
 
 abi_struct! {
     /// One cell of an aggregation level; see `limit::prefilter` for what its words mean.
-    pub struct PrefixLevelCell: 24 {
+    pub struct PrefixLevelCell: 32 {
         /// Bucket of all prefixes of this cell that have no entry.
         pub tat_q8: u64,
         /// Entries behind this cell may owe something until then.
         pub tracked_until_q8: u64,
         /// A prefix of this cell that is used up, and until when.
         pub negative_entry: u64,
+        /// A prefix of this cell that squeezes its sources: see `limit::squeezed`.
+        pub squeezed: u64,
     }
 }

@@ -33,6 +33,8 @@ use crate::abi::{Aggregation, Squeeze, service::Party};
 pub const OCTAVES: u32 = 12;
 /// One octave of pressure.
 const OCTAVE: u32 = 1 << 8;
+/// The hardest that anybody is squeezed.
+pub const HARDEST: u32 = OCTAVES * OCTAVE;
 
 /// Bits of a word that are debt.
 const DEBT_BITS: u32 = 28;
@@ -103,7 +105,7 @@ pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
     let way = (debt_q8 - from_q8) >> (squeeze.range_shift & 63);
     let pressure = (way.wrapping_mul(squeeze.range_factor as u64) >> 16) as u32;
     // Nobody pushes a prefix further than its tolerance, but a policy may have become stricter.
-    if way >> WAY_BITS != 0 || pressure > OCTAVES * OCTAVE { OCTAVES * OCTAVE } else { pressure }
+    if way >> WAY_BITS != 0 || pressure > HARDEST { HARDEST } else { pressure }
 }
 
 /// Asks the word of a source for a packet that costs `charge_q8`: the word to store if the source may have it.
@@ -184,6 +186,26 @@ const fn mark(hash: u64) -> u64 {
 /// How long a source that showed a connection counts as proven: ten minutes, in 1/256 ns. Long, because a flood of forged segments may use
 /// up the lookups that it takes to show it again.
 pub const PROVEN_Q8: u64 = 600_000_000_000 << 8;
+
+/// Bits of a time that the mark of a cell with a proven source does without: its unit is 17 s.
+const PROVEN_SHIFT: u32 = 42;
+/// The furthest that such a mark is ahead of now.
+const PROVEN_STEPS: u8 = (PROVEN_Q8 >> PROVEN_SHIFT) as u8 + 3;
+const _: () = assert!(PROVEN_Q8 >> PROVEN_SHIFT < 128, "a mark that is over is told from one that is not");
+
+/// The mark of a cell of the prefilter with a source that is proven from now on. Never 0, which is a cell that never had one.
+#[inline(always)]
+pub const fn proven_mark(now_q8: u64) -> u8 {
+    let mark = (now_q8.wrapping_add(PROVEN_Q8) >> PROVEN_SHIFT) as u8;
+    mark.wrapping_add(1 + (mark == u8::MAX) as u8)
+}
+
+/// Whether some source of a cell with this mark may be proven. A mark goes round in 73 minutes: then a cell whose proven sources are long gone may be
+/// taken for one that has some, for ten minutes.
+#[inline(always)]
+pub const fn may_be_proven(mark: u8, now_q8: u64) -> bool {
+    mark != 0 && mark.wrapping_sub((now_q8 >> PROVEN_SHIFT) as u8) <= PROVEN_STEPS
+}
 
 /// The party of a source with state that counts as proven until a moment.
 #[inline(always)]
@@ -361,5 +383,16 @@ mod tests {
         );
         assert_eq!(take(first, &squeeze, now_q8 + 16 * 92, 16, 0), None);
         assert_eq!((saturated(7), saturated(u64::MAX)), (7, u32::MAX));
+    }
+
+    #[test]
+    fn a_cell_with_a_proven_source_is_known_for_ten_minutes_and_one_that_never_had_one_never_is() {
+        for start in 0..600 {
+            let now_q8 = 1_000 * SECOND_Q8 + start * (SECOND_Q8 * 8);
+            let mark = proven_mark(now_q8);
+            assert!((0..=600).all(|later| may_be_proven(mark, now_q8 + later * SECOND_Q8)), "{start}");
+            assert!((660..3_700).all(|later| !may_be_proven(mark, now_q8 + later * SECOND_Q8)), "{start}");
+            assert!(!may_be_proven(0, now_q8), "{start}");
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod fair;
 pub mod gcra;
 pub mod lease;
 pub mod prefilter;
+pub mod squeezed;
 pub mod window;
 
 // The kernel reads numbers; words and their checks stay on the host.

@@ -34,20 +34,26 @@ use crate::abi::{LimitSet, SourceKey, cell::NEGATIVE_ENTRIES};
 pub const CELL_BITS: u32 = 16;
 /// Cells of the prefilter.
 pub const CELLS: u32 = 1 << CELL_BITS;
-/// Words with one bit for each of them.
-pub const TRACKED_WORDS: usize = CELLS as usize / u64::BITS as usize;
+/// Words with the bits of all cells.
+pub const CELL_BIT_WORDS: usize = CELLS as usize / CELLS_IN_WORD as usize;
+/// Cells whose bits are in one word.
+pub const CELLS_IN_WORD: u32 = u64::BITS / 2;
+/// The bit of a cell that may be tracked: without it, no source of the cell has an entry that owes something.
+pub const TRACKED_BIT: u64 = 1;
+/// The bit of a cell of whose sources something may be remembered: without it, none has a negative entry and none is proven.
+pub const REMEMBERED_BIT: u64 = 2;
 
 /// Part of the burst that a cell gives out: an eighth.
 pub const CELL_SHARE: u64 = 8;
 
 /// Bits of a time word that a negative entry does without: its unit is 2^16 ns.
-const UNTIL_SHIFT: u32 = 24;
+pub(super) const UNTIL_SHIFT: u32 = 24;
 /// Bits of a negative entry that say until when. They wrap after a year, and no negative entry lives for a second.
 const UNTIL_BITS: u32 = 39;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
 /// The bits of a negative entry that say what refused: a [`NegativeCause`].
 const CAUSE_BITS: u32 = 2;
-const TAG_MASK: u64 = !((1 << (UNTIL_BITS + CAUSE_BITS)) - 1);
+pub(super) const TAG_MASK: u64 = !((1 << (UNTIL_BITS + CAUSE_BITS)) - 1);
 const _: () =
     assert!(UNTIL_BITS + CAUSE_BITS == UNTIL_SHIFT + 17, "a tag has the bits that `negative_name` counts on");
 const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarser than time words");
@@ -152,7 +158,7 @@ pub const fn negative_name(hash: u64, generation: u64) -> u64 {
 
 /// What tells sources of one cell apart: the bits below the index, in the place where a negative entry has them.
 #[inline(always)]
-const fn tag(hash: u64) -> u64 {
+pub(super) const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
 }
 
@@ -244,7 +250,7 @@ pub const fn denied_for_q8(word: u64, now_q8: u64) -> u64 {
 
 /// Whether a word denies its source now, whoever that is.
 #[inline(always)]
-const fn is_live(word: u64, now_q8: u64) -> bool {
+pub const fn is_live(word: u64, now_q8: u64) -> bool {
     // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
     matches!(denied_for_q8(word, now_q8), 1..=TWICE_THE_LONGEST_Q8)
 }

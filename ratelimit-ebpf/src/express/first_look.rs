@@ -8,7 +8,7 @@ use ratelimit_common::{
     abi::{Policy, Reason, Verdict, counter::Fate},
     limit::{
         gcra,
-        prefilter::{self, NegativeCause},
+        prefilter::{self, NegativeCause, REMEMBERED_BIT, TRACKED_BIT},
     },
 };
 
@@ -50,8 +50,11 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
     let policy = tables.express(S::FAMILY, now_ns)?.policy;
     let service = service::at_first_look(policy, packet)?;
     let hash = packet.source.hash(policy);
-    let reason = if tables.may_be_tracked(prefilter::cell_index(hash)) {
-        of_tracked(tables, policy, packet, (service, hash), now_ns)?
+    let bits = tables.cell_bits(prefilter::cell_index(hash));
+    let reason = if bits & REMEMBERED_BIT != 0 && bits & TRACKED_BIT != 0 {
+        of_remembered(tables, policy, packet, (service, hash), now_ns)?
+    } else if bits & TRACKED_BIT != 0 {
+        of_unknown(tables, policy, packet, (service, hash), now_ns)?
     } else if tables.is_listed(S::FAMILY) {
         of_listed(tables, policy, hash, now_ns)?
     } else if packet.is_tcp() {
@@ -59,14 +62,14 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
         return None;
     } else {
         // The packets of a spoofed flood do not touch the cells.
-        of_shared(tables, SpentFor::Untracked, policy, packet, service, now_ns)?
+        of_shared(tables, SpentFor::Untracked, policy, packet, (service, hash), now_ns)?
     };
     Some((service, reason))
 }
 
-/// The reason to refuse a packet of a service from a source with this hash, whose cell may be tracked.
+/// The reason to refuse a packet of a service from a source with this hash, in whose cell somebody may be remembered.
 #[inline(always)]
-fn of_tracked<T: Leaves, S: Origin>(
+fn of_remembered<T: Leaves, S: Origin>(
     tables: &T,
     policy: &Policy,
     packet: &Brief<S>,
@@ -86,7 +89,7 @@ fn of_tracked<T: Leaves, S: Origin>(
         }
         // There is a note only under policies under which nothing else can refuse it first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
-            of_shared(tables, SpentFor::Tracked, policy, packet, service, now_ns)
+            of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)
         }
         _ => None,
     }
@@ -99,14 +102,32 @@ fn of_shared<T: Leaves, S: Origin>(
     spent_for: SpentFor,
     policy: &Policy,
     packet: &Brief<S>,
-    service: u32,
+    (service, hash): (u32, u64),
     now_ns: u64,
 ) -> Option<Reason> {
     if let Some(reason) = limit::noted(tables, spent_for, policy, service, now_ns) {
         return Some(reason);
     }
     let source = packet.source.v4()?;
-    limit::is_spent_at_noted_level(tables, policy, service, source, now_ns).then_some(Reason::LimitPrefix)
+    limit::is_crowded_out_at_noted_level(tables, policy, service, (source, hash), now_ns)
+        .then_some(Reason::LimitPrefix)
+}
+
+/// The reason to refuse a packet of a source in whose cell somebody is tracked, but nobody has a negative entry or is proven.
+#[inline(always)]
+fn of_unknown<T: Leaves, S: Origin>(
+    tables: &T,
+    policy: &Policy,
+    packet: &Brief<S>,
+    (service, hash): (u32, u64),
+    now_ns: u64,
+) -> Option<Reason> {
+    if packet.is_tcp() || tables.is_listed(S::FAMILY) {
+        return None;
+    }
+    let source = packet.source.v4()?;
+    limit::is_crowded_out_at_noted_level(tables, policy, service, (source, hash), now_ns)
+        .then_some(Reason::LimitPrefix)
 }
 
 /// The reason to refuse a packet from a source with this hash, whose cell is not tracked, where somebody is on a list.

@@ -5,7 +5,7 @@ extern crate std;
 use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use ratelimit_common::abi::{
-    ListEntry, Mode, OnLimit, Service, SourceKey, Total,
+    ListEntry, Mode, OnLimit, Service, SourceKey, Squeeze, Total,
     list::ALLOWED,
     service::{Protocol, port_slot, protocol_slot},
 };
@@ -13,8 +13,10 @@ use ratelimit_common::abi::{
 use super::*;
 use crate::{
     frame::Link,
+    limit::Proof,
     origin::OriginV4,
     packet::Address,
+    tables::Successor,
     testbed::{FrameEnd, IpFrame, TestHost, aggregated, empty, prefiltered, tcp, total, udp},
 };
 
@@ -108,18 +110,47 @@ impl Dice {
     }
 }
 
+/// Frames of a crowded neighbourhood: more sources than entries and cells tell apart, some with an account, some who are over their own limit, and some who
+/// showed a connection.
+fn neighbour(dice: &mut Dice) -> Vec<u8> {
+    let source = match dice.below(8) {
+        0 => [30, 1],
+        1..3 => [30, dice.below(8) as u8],
+        3..5 => [30 + dice.below(2) as u8, dice.below(256) as u8],
+        _ => [30 + dice.below(16) as u8, dice.below(256) as u8],
+    };
+    match dice.below(16) {
+        0 => tcp(source, 53, 0x10),
+        1 => IpFrame { source, is_v6: false, protocol: 17, fragment: 7, payload: [0; 8].to_vec() }.frame(),
+        2 => {
+            let payload = udp(source, 53, 8)[34..].to_vec();
+            IpFrame { source, is_v6: true, protocol: 17, fragment: 0, payload }.frame()
+        }
+        _ => udp(source, 53, 8),
+    }
+}
+
 /// What [`alike`] counts frames as that were refused at first look.
 const FIRST_LOOK: &str = "first look";
 
 /// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason.
 fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
+    alike_for(what, make, Dice::frame)
+}
+
+/// [`alike`], for frames of some kind.
+fn alike_for(
+    what: &str,
+    make: impl Fn() -> TestHost,
+    next_frame: impl Fn(&mut Dice) -> Vec<u8>,
+) -> BTreeMap<String, u32> {
     let (with, without) = (make(), make());
     without.express.set(false);
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut ended = BTreeMap::new();
     let mut first_looks = 0;
     for number in 0..PACKETS {
-        let frame = dice.frame();
+        let frame = next_frame(&mut dice);
         first_looks += u32::from(looked_at_once(&with, &frame));
         let expected: FrameEnd = without.end(&frame);
         let before = with.expressed.get();
@@ -416,4 +447,74 @@ fn who_is_in_a_prefix_that_is_used_up_is_refused_at_first_look_unless_a_total_co
             assert_eq!(at_first_look, 0, "{lengths:?}: {ended:?}");
         }
     }
+}
+
+#[test]
+fn who_is_in_a_crowded_prefix_ends_in_the_lane_as_it_would_have_ended_without_one() {
+    for (what, own, squeezes) in [
+        ("used up", "40 packets/s burst 40", false),
+        ("squeezed", "40 packets/s burst 40", true),
+        ("squeezed for long", "60 packets/min burst 30", true),
+        ("two limits", "60 packets/min burst 30", true),
+    ] {
+        let make = |totals: u64, proves: bool| {
+            let mut policy = policy();
+            policy.source.set = prefiltered(&[own]);
+            if what == "two limits" {
+                policy.source.set = prefiltered(&[own, "9 packets/s burst 9"]);
+            }
+            policy.aggregation = aggregated(&policy.source.set, 24, 4);
+            policy.aggregation.prefix_levels[0][1] =
+                aggregated(&policy.source.set, 20, 12).prefix_levels[0][0];
+            if squeezes {
+                let dearest_q8 = policy.packet_q8();
+                policy.aggregation.squeeze = Squeeze::of(policy.aggregation.tolerance_q8, dearest_q8);
+            }
+            policy.host_total_count = totals;
+            policy.host_totals[0] = total("1000000 packets/s");
+            let mut host = host(policy);
+            if proves {
+                host.programs = [Successor::Prove].to_vec();
+                host.proof.set(Proof::Connection);
+            }
+            host
+        };
+        for (totals, proves) in [(0, false), (1, false), (0, true)] {
+            let ended =
+                alike_for(&std::format!("{what}, {totals}, {proves}"), || make(totals, proves), neighbour);
+            let in_prefixes = ended.get("LimitPrefix").copied().unwrap_or(0);
+            assert!(proves || in_prefixes > 1_000, "{what}, {totals}: {ended:?}");
+            if totals == 0 && !proves {
+                assert!(ended[FIRST_LOOK] * 2 > in_prefixes, "{what}: {ended:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_of_a_crowded_prefix_is_refused_before_it_is_looked_up_and_whoever_is_proven_is_not() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 4);
+    let mut host = host(policy);
+    host.programs = [Successor::Prove].to_vec();
+    host.proof.set(Proof::Connection);
+    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
+    let [real, other, segment] = [udp([30, 1], 53, 8), udp([30, 9], 53, 8), tcp([30, 1], 53, 0x10)];
+    host.proof.set(Proof::Nothing);
+    // Until nothing is left for whoever is not proven.
+    let refused = (0..4_000_u32)
+        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
+    assert!(refused.count() > 1_000);
+    assert_eq!(taken(&host, &other), (Reason::LimitPrefix, true));
+    host.proof.set(Proof::Connection);
+    assert_eq!(host.reason(&segment), Reason::Conforming, "its prefix keeps something back for it");
+    assert_eq!(taken(&host, &real), (Reason::Conforming, false));
+    assert_eq!(taken(&host, &other), (Reason::LimitPrefix, true));
+    // Ten minutes later nobody remembers that it was real.
+    host.wait_ms(700_000);
+    let refused = (0..4_000_u32)
+        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
+    assert!(refused.count() > 1_000);
+    assert_eq!(taken(&host, &real), (Reason::LimitPrefix, true));
 }

@@ -8,10 +8,12 @@ use ratelimit_common::{
         aggregation, fair,
         gcra::{self, Outcome, Start, ahead_q8},
         prefilter::{self, NegativeCause},
+        squeezed,
     },
 };
 
 use super::{
+    crowded::prefix_hash,
     negative_cache,
     request::Request,
     sender::Sender,
@@ -38,31 +40,6 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
     climb(tables, policy, request, party, Step::Charge).is_some()
 }
 
-/// The narrowest level of its family at which the prefix around an address is known to have nothing left for sources in it that are not proven.
-#[inline(always)]
-pub fn spent_level<T: Tables>(tables: &T, policy: &Policy, address: Address, now_q8: u64) -> Option<u32> {
-    if policy.aggregation.tolerance_q8 == 0 {
-        return None;
-    }
-    let key = Sender::key_of(policy, address);
-    let family = address.family as u32 & 1;
-    for index in 0..MAX_PREFIX_LEVELS {
-        let prefix_level = &policy.aggregation.prefix_levels[family as usize][index];
-        if prefix_level.multiple == 0 {
-            break;
-        }
-        let hash = hash(policy, key, prefix_level);
-        let cell = aggregation::cell_index(number(family, index), hash);
-        let name = prefilter::negative_name(hash, policy.generation);
-        if let Some(cell) = tables.prefix_level_cell(cell)
-            && prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8)
-        {
-            return Some(index as u32);
-        }
-    }
-    None
-}
-
 /// Reads a word of the cell of each prefix around an address: see [`fetch_ahead`](super::fetch_ahead).
 #[inline(always)]
 pub(super) fn fetch_ahead<T: Tables>(tables: &T, policy: &Policy, address: Address) {
@@ -73,7 +50,7 @@ pub(super) fn fetch_ahead<T: Tables>(tables: &T, policy: &Policy, address: Addre
     let family = address.family as u32 & 1;
     // Levels that are not in use too: their one cell is always near, and the verifier has a way less to follow.
     for (index, prefix_level) in policy.aggregation.prefix_levels[family as usize].iter().enumerate() {
-        let cell = aggregation::cell_index(number(family, index), hash(policy, key, prefix_level));
+        let cell = aggregation::cell_index(number(family, index), prefix_hash(policy, key, prefix_level));
         if let Some(cell) = tables.prefix_level_cell(cell) {
             let _tat = tables.load(tables.prefix_level_tat(cell));
         }
@@ -82,17 +59,8 @@ pub(super) fn fetch_ahead<T: Tables>(tables: &T, policy: &Policy, address: Addre
 
 /// The number of an aggregation level, counted over both families.
 #[inline(always)]
-const fn number(family: u32, index: usize) -> u32 {
+pub(super) const fn number(family: u32, index: usize) -> u32 {
     family * MAX_PREFIX_LEVELS as u32 + index as u32
-}
-
-/// Where the prefix of a level around a source belongs.
-#[inline(always)]
-fn hash(policy: &Policy, key: SourceKey, prefix_level: &PrefixLevel) -> u64 {
-    prefilter::hash(
-        aggregation::cut(key, prefix_level.mask_hi, prefix_level.mask_lo),
-        policy.prefilter.secret,
-    )
 }
 
 /// One prefix around a source, and what it pays.
@@ -155,7 +123,7 @@ impl Prefix {
         charge_q8: u64,
     ) -> Self {
         Self {
-            cell: aggregation::cell_index(number, hash(policy, request.key, prefix_level)),
+            cell: aggregation::cell_index(number, prefix_hash(policy, request.key, prefix_level)),
             prefix_level: number,
             charge_q8: aggregation::share_q8(charge_q8, prefix_level.multiple, prefix_level.reciprocal),
         }
@@ -204,7 +172,12 @@ impl Prefix {
                 return None;
             };
             let end_q8 = fair::end_q8(&policy.aggregation, party);
-            return Some(fair::pressure(&policy.aggregation.squeeze, ahead_q8(tat_q8, now_q8), end_q8));
+            let debt_q8 = ahead_q8(tat_q8, now_q8);
+            let pressure = fair::pressure(&policy.aggregation.squeeze, debt_q8, end_q8);
+            if pressure != 0 && party != Party::Proven {
+                self.remember_squeezed(tables, cell, policy, request, debt_q8.wrapping_sub(self.charge_q8));
+            }
+            return Some(pressure);
         }
         let word = tables.prefix_level_tat(cell);
         let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();
@@ -225,9 +198,7 @@ impl Prefix {
         request: &Request,
         word: T::Word,
     ) {
-        let PrefixKey { hi, lo, .. } = self.key(policy, request);
-        let hash = prefilter::hash(SourceKey { hi, lo }, policy.prefilter.secret);
-        let name = prefilter::negative_name(hash, policy.generation);
+        let name = self.negative_name(policy, request);
         let now_q8 = request.now_q8;
         let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
         let until_q8 = tables.load(word).wrapping_add(self.charge_q8).wrapping_sub(tolerance_q8);
@@ -235,6 +206,33 @@ impl Prefix {
         let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
         tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
         lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
+    }
+
+    /// Remembers how hard the prefix squeezes sources that are not proven, while it owes so much. Not for every packet: what is there is good
+    /// for a while, and other CPUs read the word.
+    #[inline(always)]
+    fn remember_squeezed<T: Tables>(
+        &self,
+        tables: &T,
+        cell: T::PrefixLevelCell,
+        policy: &Policy,
+        request: &Request,
+        debt_q8: u64,
+    ) {
+        let name = self.negative_name(policy, request);
+        let word = tables.prefix_level_squeezed(cell);
+        if squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
+            tables.store(word, squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8));
+        }
+        lane::crowd(tables, request.now_q8 >> gcra::TIME_FRAC_BITS);
+    }
+
+    /// What its cell knows it by.
+    #[inline(always)]
+    fn negative_name(&self, policy: &Policy, request: &Request) -> u64 {
+        let PrefixKey { hi, lo, .. } = self.key(policy, request);
+        let hash = prefilter::hash(SourceKey { hi, lo }, policy.prefilter.secret);
+        prefilter::negative_name(hash, policy.generation)
     }
 
     #[inline(always)]

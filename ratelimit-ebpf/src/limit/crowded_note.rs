@@ -1,25 +1,32 @@
-//! The aggregation level at which a CPU found a prefix used up: the next packet from a crowded neighbourhood is asked about that level alone.
+//! The aggregation level at which a CPU found a prefix that refuses: the next packet from a crowded neighbourhood is asked about that level alone.
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
     limit::{aggregation, gcra, prefilter},
 };
 
-use super::{leaves::Leaves, spent_note::name_of, total::Account};
+use super::{
+    crowded::{self, may_be_asked},
+    leaves::Leaves,
+    spent_note::name_of,
+};
 use crate::{
+    forget::forget,
     lane,
     packet::{Address, Family},
     tables::{LaneWord, Tables},
 };
 
-/// Notes down at which level a prefix around an IPv4 source was found used up by a packet for a service. Not where a total would be asked first:
+/// Notes down at which level a prefix around an IPv4 source was found to refuse it, by a packet for a service. Not where a total would be asked first:
 /// the note says nothing of it.
 #[inline(always)]
 pub fn note_level<T: Tables>(tables: &T, policy: &Policy, service: u32, level: u32) {
     let [Some(name), Some(mask), Some(cells)] = words(tables) else { return };
-    if Account::of_host(tables, policy).is_some() || Account::of(tables, policy, service).is_some() {
+    if !may_be_asked(policy, service) {
         return;
     }
+    // The compiler knows the levels that there are, and would not ask; the verifier does not.
+    let level = forget(level as u64, policy.generation) as u32;
     let Some(prefix_level) = policy.aggregation.prefix_levels[Family::V4 as usize].get(level as usize) else {
         return;
     };
@@ -29,42 +36,41 @@ pub fn note_level<T: Tables>(tables: &T, policy: &Policy, service: u32, level: u
     tables.store(name, name_of(policy, service));
 }
 
-/// Whether the prefix around an IPv4 source, as it lies in memory, has nothing left at the level that was noted down for a service: then
-/// [`spent_level`](super::spent_prefix_level) finds one too.
+/// Whether the prefix around an IPv4 source, as it lies in memory, is known to refuse it at the level that was noted down for a service: then
+/// [`level`](super::crowded::level) finds one too.
 #[inline(always)]
-pub fn is_spent_at_noted_level<T: Leaves>(
+pub fn is_crowded_out_at_noted_level<T: Leaves>(
     tables: &T,
     policy: &Policy,
     service: u32,
-    source: u32,
+    (source, hash): (u32, u64),
     now_ns: u64,
 ) -> bool {
     let [Some(name), Some(mask), Some(cells)] = words(tables) else { return false };
     lane::is_crowded(tables, now_ns)
         && tables.load(name) == name_of(policy, service)
-        && tables.is_prefix_spent(
+        && tables.is_crowded_out_at(
             policy,
             tables.load(cells) as u32,
             source & tables.load(mask) as u32,
+            hash,
             gcra::time_q8(now_ns),
         )
 }
 
-/// Whether an IPv4 prefix of the level with this first cell is known to have nothing left. `prefix` lies as in memory.
+/// Whether an IPv4 prefix of the level with this first cell is known to refuse a source of a hash. `prefix` lies as in memory.
 #[inline(always)]
-pub fn is_prefix_spent<T: Tables>(
+pub fn is_crowded_out_at<T: Tables>(
     tables: &T,
     policy: &Policy,
     first_cell: u32,
     prefix: u32,
+    hash: u64,
     now_q8: u64,
 ) -> bool {
-    let hash = prefilter::hash_v4(prefix, policy.prefilter.secret);
-    let name = prefilter::negative_name(hash, policy.generation);
-    let cell = tables.prefix_level_cell(aggregation::cell_index(0, hash).wrapping_add(first_cell));
-    cell.is_some_and(|cell| {
-        prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8)
-    })
+    let prefix = prefilter::hash_v4(prefix, policy.prefilter.secret);
+    let cell = aggregation::cell_index(0, prefix).wrapping_add(first_cell);
+    crowded::crowds_out(tables, policy, cell, prefix, hash, now_q8)
 }
 
 /// Under which policy and for packets of which service, the mask of the level, and its first cell.

@@ -36,7 +36,7 @@ pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, 
 
 #[inline(always)]
 fn share<T: Tables>(tables: &T, request: &Request) -> Option<T::Word> {
-    Some(tables.fair_share(tables.fair_cell(prefilter::cell_index(request.hash))?))
+    tables.fair_share(prefilter::cell_index(request.hash))
 }
 
 #[inline(always)]
@@ -48,10 +48,9 @@ fn after(word: u64, policy: &Policy, request: &Request, pressure: u32) -> Option
 /// be marked as proven, and so is never taken for asked.
 #[inline(always)]
 pub(super) fn was_asked<T: Tables>(tables: &T, request: &Request) -> bool {
-    match tables.fair_cell(prefilter::cell_index(request.hash)) {
-        Some(cell) => {
-            request.dearest_q8() != 0
-                && fair::was_asked(tables.load(tables.fair_asked(cell)), request.hash, request.now_q8)
+    match tables.asked(prefilter::cell_index(request.hash)) {
+        Some(asked) => {
+            request.dearest_q8() != 0 && fair::was_asked(tables.load(asked), request.hash, request.now_q8)
         }
         None => false,
     }
@@ -60,8 +59,8 @@ pub(super) fn was_asked<T: Tables>(tables: &T, request: &Request) -> bool {
 /// Remembers that the source is asked now.
 #[inline(always)]
 pub(super) fn ask<T: Tables>(tables: &T, request: &Request) {
-    if let Some(cell) = tables.fair_cell(prefilter::cell_index(request.hash)) {
+    if let Some(asked) = tables.asked(prefilter::cell_index(request.hash)) {
         // By a plain store: whoever else writes it at the same time says as much.
-        tables.store(tables.fair_asked(cell), fair::asked(request.hash, request.now_q8));
+        tables.store(asked, fair::asked(request.hash, request.now_q8));
     }
 }

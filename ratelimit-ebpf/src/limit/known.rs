@@ -41,11 +41,11 @@ impl Weight {
         self.0 >> 48 != 0
     }
 
-    const fn service(self) -> u32 {
+    pub(super) const fn service(self) -> u32 {
         (self.0 >> 32) as u32 & 0xffff
     }
 
-    const fn len(self) -> u64 {
+    pub(super) const fn len(self) -> u64 {
         self.0 & u32::MAX as u64
     }
 }

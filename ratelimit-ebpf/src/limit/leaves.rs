@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
 use super::{
-    crowd, crowded_note, entry,
+    crowd, crowded, crowded_note, entry,
     known::{self, Weight},
     negative_cache, refused,
     request::Request,
@@ -84,9 +84,37 @@ pub trait Leaves: Tables + Sized {
         syns::count(self, policy, request)
     }
 
-    /// Whether an IPv4 prefix of the level with this first cell is known to have nothing left.
-    fn is_prefix_spent(&self, policy: &Policy, first_cell: u32, prefix: u32, now_q8: u64) -> bool {
-        crowded_note::is_prefix_spent(self, policy, first_cell, prefix, now_q8)
+    /// The widest aggregation level at which a prefix around a source is known to refuse it, or [`NO_LEVEL`](super::NO_LEVEL). `hi` and `lo`
+    /// are the source.
+    fn crowded_level(&self, policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 {
+        crowded::level(self, policy, hi, lo, hash, now_q8)
+    }
+
+    /// Whether an IPv4 prefix of the level with this first cell is known to refuse a source of a hash.
+    fn is_crowded_out_at(
+        &self,
+        policy: &Policy,
+        first_cell: u32,
+        prefix: u32,
+        hash: u64,
+        now_q8: u64,
+    ) -> bool {
+        crowded_note::is_crowded_out_at(self, policy, first_cell, prefix, hash, now_q8)
+    }
+
+    /// Has the first look know that nothing is remembered of the sources of this hash's cell any more, if that is so.
+    fn tidy(&self, hash: u64, now_q8: u64) {
+        negative_cache::tidy(self, hash, now_q8);
+    }
+
+    /// Remembers that a source of this hash is proven.
+    fn remember_proven(&self, hash: u64, now_q8: u64) {
+        crowded::remember_proven(self, hash, now_q8);
+    }
+
+    /// Remembers that something that the source shares with others refused it while it kept to its own limits.
+    fn remember_shared(&self, policy: &Policy, request: &Request) {
+        negative_cache::remember_shared(self, policy, request);
     }
 
     /// Forgets that something that the source shares with others refused it while it kept to its own limits.

@@ -7,6 +7,7 @@
 
 mod aggregation;
 mod crowd;
+mod crowded;
 mod crowded_note;
 mod entry;
 mod fair;
@@ -44,15 +45,20 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
-pub use aggregation::spent_level as spent_prefix_level;
 pub use crowd::charge as charge_crowd;
-pub use crowded_note::{is_prefix_spent, is_spent_at_noted_level, note_level};
+pub use crowded::{
+    NO_LEVEL, is_crowded_out, level as crowded_level, may_be_asked as may_ask_prefixes, may_be_proven,
+    remember_proven,
+};
+pub use crowded_note::{is_crowded_out_at, is_crowded_out_at_noted_level, note_level};
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 pub use fetch::fetch_ahead;
 pub(crate) use host::charge as charge_host;
 pub use known::{Known, Weight, host_holds, known_refusal, spent_for_tracked, spent_total_noted};
 pub use leaves::Leaves;
-pub use negative_cache::{first_known, forget_shared, known, own_reason, remember_block};
+pub use negative_cache::{
+    first_known, forget_shared, known, own_reason, remember_block, remember_shared, tidy,
+};
 pub use opening::open as open_entry;
 pub use proof::Proof;
 pub use refusal::report_unasked;
@@ -156,7 +162,7 @@ fn ask<T: Stages, R: Relay>(
         let is_shared = party == Party::Tracked
             || (party == Party::Proven && matches!(reason, Reason::ServiceTotal | Reason::HostTotal));
         if is_shared && !packet.transport.is_tcp() {
-            negative_cache::remember_shared(tables, policy, request);
+            tables.remember_shared(policy, request);
         }
         if party == Party::Untracked || (party == Party::Tracked && reason == Reason::LimitPrefix) {
             ask_for_proof(tables, relay, policy, packet, request, reason);
@@ -207,6 +213,8 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proo
     let mut standing = Standing::of(tables, policy, set, request);
     if proof.is_real() {
         request.proven = 1;
+        // Before there is an entry that says so: what a prefix keeps back for the source must not be refused to it.
+        tables.remember_proven(request.hash, request.now_q8);
         standing = standing.proven(set, request);
     }
     if let Some(reason) = standing.refusal() {
@@ -263,6 +271,11 @@ fn unknown_at<T: Stages>(
     let weight = Weight::new(is_tcp, packet.service, len);
     if let Some(reason) = tables.known_refusal(policy, sender, weight, now_q8) {
         return Err(reason);
+    }
+    // One branch, which nearly no packet takes.
+    let may_be_asked = !is_tcp & !packet.fragment & lane::is_crowded(tables, now_ns);
+    if may_be_asked && tables.is_crowded_out(policy, sender, weight, now_q8) {
+        return Err(Reason::LimitPrefix);
     }
     if policy.clock() == Clock::Precise {
         return Ok(gcra::time_q8(tables.now_ns(Clock::Precise)));

@@ -3,12 +3,12 @@
 use ratelimit_common::{
     abi::{Clock, LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
     limit::{
-        gcra,
-        prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause},
+        fair, gcra,
+        prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause, REMEMBERED_BIT},
     },
 };
 
-use super::request::Request;
+use super::{crowded, request::Request};
 use crate::{forget::masked, tables::Tables};
 
 /// Why a source is refused, as it is remembered.
@@ -52,6 +52,35 @@ fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Optio
     None
 }
 
+/// Has the first look know that nothing is remembered of the sources of this hash's cell any more, if that is so.
+#[inline(always)]
+pub fn tidy<T: Tables>(tables: &T, hash: u64, now_q8: u64) {
+    let cell = prefilter::cell_index(hash);
+    if tables.cell_bits(cell) & REMEMBERED_BIT == 0 || is_remembered(tables, hash, now_q8) {
+        return;
+    }
+    tables.nothing_remembered(cell);
+    // Another CPU may have written something since.
+    if is_remembered(tables, hash, now_q8) {
+        tables.something_remembered(cell);
+    }
+}
+
+/// Whether some source of this hash's cell has a negative entry or may be proven.
+#[inline(always)]
+fn is_remembered<T: Tables>(tables: &T, hash: u64, now_q8: u64) -> bool {
+    if fair::may_be_proven(tables.proven_mark(prefilter::cell_index(hash)), now_q8) {
+        return true;
+    }
+    for steps in 0..NEGATIVE_ENTRIES {
+        let Some(at) = place(tables, hash, steps) else { return true };
+        if prefilter::is_live(tables.load(at), now_q8) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The places of a source among the negative entries of its cell, one after the other.
 #[inline(always)]
 fn place<T: Tables>(tables: &T, hash: u64, steps: usize) -> Option<T::Word> {
@@ -83,6 +112,11 @@ fn keep<T: Tables>(
         }
     }
     tables.store(kept_at, negative_entry);
+    let cell = prefilter::cell_index(hash);
+    // Where the bit is about to be cleared it may be missing for a while: then the source is looked up among the negative entries at second look.
+    if tables.cell_bits(cell) & REMEMBERED_BIT == 0 {
+        tables.something_remembered(cell);
+    }
 }
 
 /// Remembers that every packet of this source will be refused until then, or for as long as a negative entry lives.
@@ -115,10 +149,10 @@ pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u
 }
 
 /// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative
-/// entry lives.
+/// entry lives. Not where prefixes answer before the source is looked up.
 #[inline(always)]
-pub(super) fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    if policy.source.set.prefilter_tolerance_q8 == 0 {
+pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+    if policy.source.set.prefilter_tolerance_q8 == 0 || crowded::answers_first(tables, policy, request) {
         return;
     }
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);

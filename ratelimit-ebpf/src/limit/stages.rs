@@ -3,9 +3,12 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason};
 
 use super::{
+    crowded,
+    known::Weight,
     leaves::Leaves,
     opening,
     request::Request,
+    sender::Sender,
     service, user,
     windows::{self, Scope},
 };
@@ -16,6 +19,11 @@ pub trait Stages: Leaves {
     #[inline(always)]
     fn room<'r>(&self, here: &'r mut Request) -> &'r mut Request {
         here
+    }
+
+    /// Whether a packet that is no segment and no fragment is refused for a prefix around its sender.
+    fn is_crowded_out(&self, policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> bool {
+        crowded::is_crowded_out(self, policy, sender, weight, now_q8)
     }
 
     /// Makes an entry for the source, charged for the packet.

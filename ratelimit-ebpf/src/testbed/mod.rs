@@ -113,7 +113,8 @@ pub(crate) struct TestHost {
 struct HandedOver(Successor);
 
 impl TestHost {
-    pub(crate) fn new(policy: Box<Policy>) -> Self {
+    pub(crate) fn new(mut policy: Box<Policy>) -> Self {
+        policy.aggregation.packet_q8 = policy.packet_q8();
         let mut lane_policy = policy.clone();
         lane_policy.leave_lenient_to_limiter();
         Self {

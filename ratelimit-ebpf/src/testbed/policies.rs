@@ -103,6 +103,7 @@ pub(crate) fn aggregated(set: &LimitSet, prefix: u32, multiple: u64) -> Aggregat
         unproven_tolerance_q8: tolerance_q8 / 4 * 3,
         adds: 0,
         cell_tolerance_q8: tolerance_q8 / 8,
+        packet_q8: 0,
         squeeze: Squeeze::NONE,
         prefix_levels: Aggregation::OFF.prefix_levels,
     };

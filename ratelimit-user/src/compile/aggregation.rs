@@ -31,6 +31,7 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
         // Prefixes are charged for the dearest limit, whichever that is.
         adds: u64::from(set::all_add(source)),
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
+        packet_q8: 0,
         squeeze: Squeeze::of(tolerance_q8, dearest_q8),
         prefix_levels,
     }

@@ -51,11 +51,12 @@ fn shown(desired: &Desired) -> String {
     line(
         "ladder",
         format!(
-            "{} {} {} {}",
+            "{} {} {} {} {}",
             aggregation.tolerance_q8,
             aggregation.unproven_tolerance_q8,
             aggregation.adds,
-            aggregation.cell_tolerance_q8
+            aggregation.cell_tolerance_q8,
+            aggregation.packet_q8
         ),
     );
     for prefix_level in
@@ -177,6 +178,27 @@ fn one_burst_of_anybody_that_the_lag_would_eat_makes_the_clock_precise() {
         if let Ok(loaded) = config::parse(&text, "p.toml") {
             assert_eq!(desired(&loaded.policy, &FACTS, 1, None).policy.clock(), Clock::Coarse, "{text}");
         }
+    }
+}
+
+#[test]
+fn prefixes_answer_before_sources_only_where_packets_weigh_alike() {
+    let cost = |text: &str| desired(&policy(text), &FACTS, 1, None).policy.aggregation.packet_q8;
+    let one = cost("[source]\nlimits = [\"1000 packets/s\"]\n");
+    assert_eq!(one, 1_000_000 << 8, "a millisecond");
+    assert_eq!(
+        cost("[source]\nlimits = [\"1000 packets/s\", \"10000 packets/min\", \"9 syns/s\"]\n"),
+        6 * one
+    );
+    for other in [
+        "[source]\nlimits = [\"1000 packets/s\", \"1 MB/s\"]\n",
+        "[source]\nlimits = [\"9 syns/s\"]\n",
+        "[source]\ngate = false\nlimits = [\"1000 packets/s\"]\n",
+        "[source]\nlimits = [\"1000 packets/s\", \"5000 packets/min sliding-window\"]\n",
+        "[source]\nlimits = [\"1000 packets/s\"]\n[[user]]\nname = \"u\"\nsources = [\"10.0.0.0/8\"]\nnetwork = [\"9/s\"]\n",
+        "[source]\nlimits = [\"1000 packets/s\"]\n[[service]]\nname = \"s\"\nmatch = { protocol = \"icmp\" }\nper_source = [\"9/s\"]\n",
+    ] {
+        assert_eq!(cost(other), 0, "{other}");
     }
 }
 

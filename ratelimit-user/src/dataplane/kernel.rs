@@ -16,8 +16,8 @@ use aya::{
     maps::{Array, ArrayOfMaps, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, RingBuf},
 };
 use ratelimit_common::abi::{
-    self, Bucket, Counter, EntryKey, Event, FairCell, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell,
-    Share, Spent, SynState, TotalState, WindowState,
+    self, Bucket, Counter, EntryKey, Event, Lease, LimitSet, ListEntry, PrefixKey, PrefixLevelCell, Share,
+    Spent, SynState, TotalState, WindowState,
     destination::DestinationKey,
     list::{ListAddrV4, ListAddrV6},
     names,
@@ -51,7 +51,7 @@ pub struct KernelMaps {
     destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
     pub(super) prefix_levels: Array<MapData, PrefixLevelCell>,
-    pub(super) fair: Array<MapData, FairCell>,
+    pub(super) fair: Array<MapData, u64>,
     pub(super) totals: Array<MapData, TotalState>,
     pub(super) shares: PerCpuArray<MapData, Share>,
     pub(super) syns: Array<MapData, SynState>,

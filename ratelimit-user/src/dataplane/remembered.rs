@@ -53,10 +53,7 @@ impl Remembered for KernelMaps {
                 let cell = self.prefix_levels.get(&index, 0).map_err(failed)?;
                 words(&[&[cell.tat_q8, cell.tracked_until_q8]])
             }
-            Row::Fair(index) => {
-                let cell = self.fair.get(&index, 0).map_err(failed)?;
-                words(&[&[cell.share, cell.asked]])
-            }
+            Row::Fair(index) => words(&[&[self.fair.get(&index, 0).map_err(failed)?]]),
             Row::User(index) => words(&[&self.users.get(&index, 0).map_err(failed)?.tat_q8]),
             Row::UserWindow(index) => self.user_windows.get(&index, 0).map_err(failed)?.words,
             Row::Spent(place) => {
@@ -69,6 +66,8 @@ impl Remembered for KernelMaps {
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
             // Each CPU has its own.
+            // Whoever asks here asks for one source, whose entry says whether it is proven.
+            Row::Proven(_) | Row::Asked(_) => return Ok(None),
             Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),
             // A kept window is found as a window, and frames without a source are nobody's.
             Row::KeptWindow(_) | Row::Link(_) | Row::LinkCell(_) => return Ok(None),

@@ -113,7 +113,9 @@ pub type MemoryWord = (WordTable, usize);
 const fn rows(table: WordTable) -> usize {
     match table {
         WordTable::Source | WordTable::Window | WordTable::KeptWindow | WordTable::Prefix => 0,
-        WordTable::Mark | WordTable::Cell | WordTable::Fair => prefilter::CELLS as usize,
+        WordTable::Mark | WordTable::Proven | WordTable::Cell | WordTable::Fair | WordTable::Asked => {
+            prefilter::CELLS as usize
+        }
         WordTable::PrefixCell => AGGREGATION_CELLS,
         WordTable::User => MAX_USERS,
         WordTable::UserWindow => MAX_USERS * SET_WINDOWS,

@@ -107,6 +107,10 @@ fn a_proven_source_has_all_of_its_limits_when_somebody_forges_its_whole_prefix()
     let proven_until_q8 = gcra::time_q8(memory.now_ns.get()) + fair::PROVEN_Q8;
     for (proven, least) in [(true, 100), (false, 0)] {
         memory.store(memory.proven_until(bucket), if proven { proven_until_q8 } else { 0 });
+        if proven {
+            let hash = prefilter::hash(SourceKey { hi, lo }, policies::FACTS.secret);
+            memory.mark_proven(prefilter::cell_index(hash), gcra::time_q8(memory.now_ns.get()));
+        }
         let mut passed = 0;
         for _ in 0..100 {
             memory.now_ns.set(memory.now_ns.get() + SECOND / 50);

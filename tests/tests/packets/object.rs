@@ -5,7 +5,10 @@ use std::{fs, net::Ipv4Addr, path::Path, sync::Mutex};
 use aya::maps::{Array, Map, MapData};
 use ratelimit_common::{
     abi::{Policy, Reason, SourceKey, Switches, Verdict, counter::Fate, names},
-    limit::{gcra, prefilter},
+    limit::{
+        gcra,
+        prefilter::{self, CELL_BIT_WORDS},
+    },
 };
 use ratelimit_tests::{
     bpffs::Scratch,
@@ -213,7 +216,7 @@ fn loading_a_program_beside_one_at_work_leaves_the_express_lane_and_its_policy_a
     let (_, _second) = kernel::load(Some(&pins), 1_000).unwrap();
     assert_eq!(switches(), before);
     assert!(copy() == *first.policy().unwrap(), "the copy is the policy in force");
-    let tracked: [u64; 1024] = variable(&pins.map(layout, names::TRACKED));
+    let tracked: [u64; CELL_BIT_WORDS] = variable(&pins.map(layout, names::TRACKED));
     assert!(tracked.iter().all(|word| *word == u64::MAX), "a cell that is tracked has its bit");
 }
 
@@ -226,13 +229,13 @@ fn a_policy_that_begins_a_prefilter_has_the_express_lane_look_behind_every_cell(
     let (_, mut maps) = kernel::load(Some(&pins), 1_000).unwrap();
     let without = policies::source("gate = false\nladder = false\nlimits = [\"10 packets/s\"]");
     maps.set_policy(&without).unwrap();
-    let mut bits: Array<MapData, [u64; 1024]> =
+    let mut bits: Array<MapData, [u64; CELL_BIT_WORDS]> =
         Map::Array(MapData::from_pin(&path).unwrap()).try_into().unwrap();
-    bits.set(0, [0; 1024], 0).unwrap();
+    bits.set(0, [0; CELL_BIT_WORDS], 0).unwrap();
     let next = policies::after(&["10 packets/s"], 2, Some(&without.policy));
     assert_ne!(next.policy.source.set.tracked_until_q8, 0, "it begins one");
     maps.set_policy(&next).unwrap();
-    assert!(variable::<[u64; 1024]>(&path).iter().all(|word| *word == u64::MAX));
+    assert!(variable::<[u64; CELL_BIT_WORDS]>(&path).iter().all(|word| *word == u64::MAX));
 }
 
 /// Negative entries are a variable of the program, which `explain` reads beside the cell's bucket.

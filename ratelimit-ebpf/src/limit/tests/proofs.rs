@@ -134,30 +134,35 @@ fn who_has_an_account_is_asked_for_a_connection_when_its_prefix_refuses_and_not_
 
 #[test]
 fn who_has_shown_a_connection_is_no_longer_known_as_refused_for_its_prefix() {
-    let mut policy = empty();
-    policy.source.set = prefiltered(&["16 packets/day"]);
-    policy.aggregation = aggregated(&policy.source.set, 24, 1);
-    let mut host = TestHost::new(policy);
-    host.programs = vec![Successor::Prove];
-    let (datagram, segment) = (udp([0, 1], PORT, 8), tcp([0, 1], PORT, ACK));
-    let known = |host: &TestHost| {
-        let packet = parse(&Frame::new(Link::Ethernet, &datagram)).unwrap();
-        let hash = Sender::of(host, &host.policy, &packet).hash;
-        limit::known(host, &host.policy, hash, host.now_q8())
-    };
-    while host.reason(&datagram) == Reason::Conforming {}
-    assert_eq!(host.reason(&datagram), Reason::LimitPrefix);
-    assert_eq!(known(&host), Some(NegativeCause::Shared));
-    assert_eq!(host.reason(&segment), Reason::LimitPrefix, "no connection");
-    assert_eq!(known(&host), Some(NegativeCause::Shared));
-    host.proof.set(Proof::Connection);
-    // Who was asked a moment ago is asked again when there is an allowance.
-    host.wait_ms(10_000);
-    while host.reason(&datagram) == Reason::Conforming {}
-    assert_eq!((host.reason(&segment), known(&host)), (Reason::Conforming, None));
-    assert_eq!(
-        host.reason(&datagram),
-        Reason::Conforming,
-        "the last quarter of a prefix is for those who are real"
-    );
+    // Where a total may refuse first, it is remembered of each source that a prefix refused it; elsewhere the prefix itself is asked first.
+    for (host_totals, refused) in [(1, Some(NegativeCause::Shared)), (0, None)] {
+        let mut policy = empty();
+        policy.source.set = prefiltered(&["16 packets/day"]);
+        policy.aggregation = aggregated(&policy.source.set, 24, 1);
+        policy.host_total_count = host_totals;
+        policy.host_totals[0] = total("1000 packets/s");
+        let mut host = TestHost::new(policy);
+        host.programs = vec![Successor::Prove];
+        let (datagram, segment) = (udp([0, 1], PORT, 8), tcp([0, 1], PORT, ACK));
+        let known = |host: &TestHost| {
+            let packet = parse(&Frame::new(Link::Ethernet, &datagram)).unwrap();
+            let hash = Sender::of(host, &host.policy, &packet).hash;
+            limit::known(host, &host.policy, hash, host.now_q8())
+        };
+        while host.reason(&datagram) == Reason::Conforming {}
+        assert_eq!(host.reason(&datagram), Reason::LimitPrefix);
+        assert_eq!(known(&host), refused);
+        assert_eq!(host.reason(&segment), Reason::LimitPrefix, "no connection");
+        assert_eq!(known(&host), refused);
+        host.proof.set(Proof::Connection);
+        // Who was asked a moment ago is asked again when there is an allowance.
+        host.wait_ms(10_000);
+        while host.reason(&datagram) == Reason::Conforming {}
+        assert_eq!((host.reason(&segment), known(&host)), (Reason::Conforming, None));
+        assert_eq!(
+            host.reason(&datagram),
+            Reason::Conforming,
+            "the last quarter of a prefix is for those who are real"
+        );
+    }
 }

@@ -26,7 +26,7 @@ use ratelimit_common::{
     },
     limit::{
         gcra,
-        prefilter::{LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD, TRACKED_WORDS},
+        prefilter::{CELL_BIT_WORDS, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD},
     },
 };
 
@@ -39,7 +39,7 @@ use crate::{
 pub(super) struct LaneKeeper {
     switches: Array<MapData, Switches>,
     copy: Array<MapData, abi::Policy>,
-    tracked: Array<MapData, [u64; TRACKED_WORDS]>,
+    tracked: Array<MapData, [u64; CELL_BIT_WORDS]>,
     lengths: ListedLengths,
     /// Leading bits of an IPv4 address, and of an IPv6 address, that the policy in force takes for one source. `None`: no policy is known.
     source_bits: Option<[u32; 2]>,
@@ -55,7 +55,7 @@ impl LaneKeeper {
     pub(super) fn new(
         switches: Array<MapData, Switches>,
         copy: Array<MapData, abi::Policy>,
-        tracked: Array<MapData, [u64; TRACKED_WORDS]>,
+        tracked: Array<MapData, [u64; CELL_BIT_WORDS]>,
     ) -> Self {
         let lengths = ListedLengths::default();
         Self { switches, copy, tracked, lengths, source_bits: None, closed_at: None }
@@ -92,7 +92,7 @@ impl LaneKeeper {
             if policy.source.set.tracked_until_q8 != 0 {
                 // Entries from before there was a prefilter may be behind any cell, and the lane goes by the bits of cells alone.
                 self.tracked
-                    .set(0, [u64::MAX; TRACKED_WORDS], 0)
+                    .set(0, [u64::MAX; CELL_BIT_WORDS], 0)
                     .map_err(DataplaneError::map("have all cells of the prefilter looked at"))?;
             }
             return self.write(Switches { express: 1, totals: u32::from(policy.weighs_alike()), ..now });

@@ -1,0 +1,116 @@
+//! A prefix that squeezes its sources (see [`super::fair`]), as its cell remembers it: at least how hard, and until when.
+//!
+//! What a prefix owes falls by one unit per unit of time and rises with every packet that it pays for. So what it will owe in a moment if nobody sends
+//! is the least that it can owe until then, and so is the pressure that goes with that debt: a source that is refused under it is refused.
+//!
+//! The word is `tag | pressure | until`, with the tag of a negative entry and its steps of time.
+
+use super::{
+    fair,
+    prefilter::{LONGEST_NEGATIVE_ENTRY_Q8, TAG_MASK, UNTIL_SHIFT, tag},
+};
+use crate::abi::Aggregation;
+
+/// Part of the range of debt that a word gives away, so that it lasts for a while: 3 % of a source's rate.
+const GIVEN_AWAY: u32 = 8;
+
+/// Bits that say until when. They wrap after nine hours, and no word lasts for a second.
+const UNTIL_BITS: u32 = 29;
+const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
+/// Bits of a pressure.
+const PRESSURE_BITS: u32 = 12;
+const _: () = assert!(fair::HARDEST < 1 << PRESSURE_BITS, "any pressure fits");
+const _: () = assert!(TAG_MASK & ((1 << (UNTIL_BITS + PRESSURE_BITS)) - 1) == 0, "a tag is above the rest");
+
+/// What is remembered of a prefix by its [negative name](super::prefilter::negative_name) that owes so much to sources that are not proven; 0 if nothing
+/// is worth it.
+#[inline(always)]
+pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u64) -> u64 {
+    let range_q8 = aggregation.squeeze.range_q8;
+    let lasting = range_q8 >> GIVEN_AWAY;
+    let lasting = if lasting < LONGEST_NEGATIVE_ENTRY_Q8 { lasting } else { LONGEST_NEGATIVE_ENTRY_Q8 };
+    let pressure = fair::pressure(
+        &aggregation.squeeze,
+        debt_q8.saturating_sub(lasting),
+        aggregation.unproven_tolerance_q8,
+    );
+    if pressure == 0 {
+        return 0;
+    }
+    let until = now_q8.wrapping_add(lasting) >> UNTIL_SHIFT & UNTIL_MASK;
+    tag(name) | (pressure as u64) << UNTIL_BITS | until
+}
+
+/// How hard the prefix of this name squeezes sources that are not proven, at least; 0 if nothing is remembered of it.
+#[inline(always)]
+pub const fn pressure(word: u64, name: u64, now_q8: u64) -> u32 {
+    // The tag is gone if it is this one, and otherwise something above the pressure is left.
+    let untagged = word ^ tag(name);
+    let left = (untagged & UNTIL_MASK).wrapping_sub(now_q8 >> UNTIL_SHIFT) & UNTIL_MASK;
+    if untagged & TAG_MASK != 0 || left.wrapping_sub(1) >= LONGEST_STEPS {
+        return 0;
+    }
+    (untagged >> UNTIL_BITS) as u32
+}
+
+/// Twice as far as any word is ahead of now, because clocks differ by a tick or two.
+const LONGEST_STEPS: u64 = (2 * LONGEST_NEGATIVE_ENTRY_Q8) >> UNTIL_SHIFT;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{abi::Squeeze, limit::prefilter};
+
+    const SECOND_Q8: u64 = 1_000_000_000 << 8;
+    const NOW_Q8: u64 = 77_777 * SECOND_Q8;
+
+    fn aggregation(tolerance_q8: u64) -> Aggregation {
+        Aggregation {
+            tolerance_q8,
+            unproven_tolerance_q8: tolerance_q8 / 4 * 3,
+            squeeze: Squeeze::of(tolerance_q8, tolerance_q8 / 100),
+            ..Aggregation::OFF
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_never_more_than_the_prefix_squeezes() {
+        for tolerance_q8 in [SECOND_Q8, 60 * SECOND_Q8, 3_600 * SECOND_Q8] {
+            let of = aggregation(tolerance_q8);
+            for part in 0..64 {
+                let debt_q8 = of.unproven_tolerance_q8 / 64 * part;
+                let word = word(&of, 0x1234_5678_9abc_def0, NOW_Q8, debt_q8);
+                for ms in 0..600 {
+                    let passed = ms * (SECOND_Q8 / 1_000);
+                    let then =
+                        fair::pressure(&of.squeeze, debt_q8.saturating_sub(passed), of.unproven_tolerance_q8);
+                    let remembered = pressure(word, 0x1234_5678_9abc_def0, NOW_Q8 + passed);
+                    assert!(remembered <= then, "{part} of 64, {ms} ms later: {remembered}, {then}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_gives_away_little_and_lasts_for_a_while() {
+        for (tolerance_q8, lasts_ms) in [(2 * SECOND_Q8, 1), (60 * SECOND_Q8, 58), (3_600 * SECOND_Q8, 268)] {
+            let of = aggregation(tolerance_q8);
+            let debt_q8 = of.unproven_tolerance_q8 - of.squeeze.range_q8 / 2;
+            let word = word(&of, 5 << 40, NOW_Q8, debt_q8);
+            let exact = fair::pressure(&of.squeeze, debt_q8, of.unproven_tolerance_q8);
+            let at = |ms| pressure(word, 5 << 40, NOW_Q8 + ms * (SECOND_Q8 / 1_000));
+            assert!(exact - at(0) <= 20, "{exact} and {}, in 1/256 octaves", at(0));
+            assert!(at(lasts_ms) != 0 && at(lasts_ms + 1) == 0, "{tolerance_q8}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_about_one_prefix_under_one_policy() {
+        let of = aggregation(60 * SECOND_Q8);
+        let names = [(3 << 32, 7), (4 << 32, 7), (3 << 32, 8)]
+            .map(|(hash, generation)| prefilter::negative_name(hash, generation));
+        let word = word(&of, names[0], NOW_Q8, of.unproven_tolerance_q8);
+        assert_eq!(names.map(|name| pressure(word, name, NOW_Q8) != 0), [true, false, false]);
+        assert_eq!(names.map(|name| pressure(0, name, NOW_Q8)), [0; 3], "nothing was ever written");
+    }
+}
