@@ -9,7 +9,7 @@ use ratelimit_common::{
         policy::NO_TCP_OPTIONS,
         service::{HOST_TOTAL, MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS},
         user::{MAX_USERS, NO_USER},
-        window::MAX_WINDOWS,
+        window::{MAX_WINDOWS, SET_WINDOWS},
     },
     limit::{
         gcra::TIME_FRAC_BITS,
@@ -51,7 +51,7 @@ pub struct Desired {
     pub keeps_tables: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
-    /// Users whose windows begin afresh.
+    /// Windows of users that begin afresh, by user and place.
     pub new_user_windows: Vec<u32>,
     /// The prefixes of users, by one more than the user's index.
     pub user_sources: Vec<(u16, Sources)>,
@@ -227,7 +227,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);
-    let mut windows = Windows::default();
+    let mut windows = Windows::after(before.map(|before| before.policy), policy.different_windows());
     let mut compiled = Box::new(abi::Policy {
         generation,
         source: source(policy, terms, before.map(|before| &before.policy.source.set), &mut windows),
@@ -325,15 +325,21 @@ fn in_order<'p, T>(
     all.filter_map(|one| Some((places.of(name(one))?, one))).collect()
 }
 
-/// Users whose windows are not those that were counted before.
+/// Windows of users that are not those that were counted at their places before.
 fn new_user_windows(desired: &Desired, before: Option<Before<'_>>) -> Vec<u32> {
     let Some(before) = before else { return Vec::new() };
-    let changed = |index: u32, set: &LimitSet| {
+    let afresh = |index: u32, set: &LimitSet| {
         let old = before.user_set(index as usize).map_or([0; 8], |set| set.windows);
-        desired.new_users.binary_search(&index).is_ok()
-            || window::differ((before.policy, &old), (&desired.policy, &set.windows))
+        if desired.new_users.binary_search(&index).is_ok() {
+            return (0..SET_WINDOWS).collect();
+        }
+        window::afresh((before.policy, &old), (&desired.policy, &set.windows))
     };
-    desired.users.iter().filter(|(index, set)| changed(*index, set)).map(|(index, _)| *index).collect()
+    let of_user = |(index, set): &(u32, LimitSet)| {
+        let first = index * SET_WINDOWS as u32;
+        afresh(*index, set).into_iter().map(move |place| first + place as u32).collect::<Vec<_>>()
+    };
+    desired.users.iter().flat_map(of_user).collect()
 }
 
 fn names(policy: &Policy, before: Option<&Names>) -> Names {
@@ -349,7 +355,7 @@ fn source(
     policy: &Policy,
     terms: SetTerms,
     before: Option<&LimitSet>,
-    windows: &mut Windows,
+    windows: &mut Windows<'_>,
 ) -> SourceLimits {
     let rates: Vec<Rate> = policy.source().limits().iter().map(|limit| *limit.rate()).collect();
     let [v6_mask_hi, v6_mask_lo, v4_mask] = source_masks(policy);
@@ -372,7 +378,7 @@ fn compile_service(
     terms: SetTerms,
     before: Option<&LimitSet>,
     totals: Option<&[Total; MAX_TOTALS]>,
-    windows: &mut Windows,
+    windows: &mut Windows<'_>,
 ) -> abi::Service {
     let (total_count, totals) = self::totals(service.totals(), terms, totals);
     let mut compiled = abi::Service {

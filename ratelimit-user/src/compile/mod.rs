@@ -10,7 +10,7 @@ mod places;
 mod set;
 mod succession;
 mod total;
-mod window;
+pub mod window;
 
 #[cfg(test)]
 mod tests;

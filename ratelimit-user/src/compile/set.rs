@@ -30,7 +30,7 @@ pub(super) fn compile(
     rates: &[Rate],
     terms: SetTerms,
     before: Option<&LimitSet>,
-    windows: &mut Windows,
+    windows: &mut Windows<'_>,
 ) -> LimitSet {
     let set = of_rates(rates, terms, before, windows);
     match before {
@@ -39,7 +39,12 @@ pub(super) fn compile(
     }
 }
 
-fn of_rates(rates: &[Rate], terms: SetTerms, before: Option<&LimitSet>, windows: &mut Windows) -> LimitSet {
+fn of_rates(
+    rates: &[Rate],
+    terms: SetTerms,
+    before: Option<&LimitSet>,
+    windows: &mut Windows<'_>,
+) -> LimitSet {
     let mut slots = [Limit::UNUSED; MAX_LIMITS];
     let limits: Vec<Limit> =
         rates.iter().flat_map(|rate| buckets(rate, terms.headroom, terms.reserve)).collect();
@@ -63,7 +68,7 @@ fn of_rates(rates: &[Rate], terms: SetTerms, before: Option<&LimitSet>, windows:
         owed_q8: 0,
         tracked_until_q8: 0,
         margins_from_q8: 0,
-        windows: windows.of_set(rates, terms.headroom),
+        windows: windows.of_set(rates, terms.headroom, before.map(|before| &before.windows)),
         adds: adds | soft | counts_packets | leased_places(rates, &places, terms),
         limits: slots,
     }

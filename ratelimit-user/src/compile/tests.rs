@@ -220,7 +220,7 @@ fn a_user_that_is_new_begins_full_and_others_go_on() {
     assert_eq!(second.new_users, [0_u32; 0]);
     let third = follow(&second, &["b", "c"]);
     assert_eq!(third.names.users.of("c"), Some(2), "an index that nobody had");
-    assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[2][..], &[2][..]));
+    assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[2][..], &[8, 9, 10, 11][..]));
     assert_eq!(follow(&third, &["b", "c"]).new_users, [0_u32; 0]);
 }
 

@@ -1,47 +1,176 @@
 //! Limits that are counted in windows, as the kernel reads them.
 
+use std::{collections::BTreeSet, sync::atomic::AtomicU64};
+
 use ratelimit_common::{
     abi::{
-        WindowLimit,
+        LimitSet, Meter, WindowLimit, WindowState,
         policy::Policy,
         window::{MAX_WINDOWS, SET_WINDOWS, WindowKind},
     },
-    limit::{manner::Algorithm, rate::Rate, window::Window},
+    limit::{
+        manner::{Algorithm, Manner},
+        rate::{Period, Rate},
+        window::{
+            Outcome, Window, fixed,
+            sliding::{self, Refusal, SUB_WINDOWS},
+            weighted,
+        },
+    },
 };
 
-/// All windows of a policy, each once. Sets refer to them by number.
-#[derive(Debug, Default)]
-pub(super) struct Windows(Vec<WindowLimit>);
+/// The parts of the key of what a source has used of a window.
+const NAME_BITS: u64 = !0 << 32;
+const PLACE_AT: u32 = 16;
+const SERVICE_BITS: u64 = 0xffff;
 
-impl Windows {
-    /// The numbers of the windows of one set. In an order that does not depend on how they were written: what was counted stays with
-    /// its place.
-    pub(super) fn of_set(&mut self, rates: &[Rate], headroom: bool) -> [u8; 8] {
+/// More fragments than one source or user sends in a month, and few enough to be counted.
+const NOBODYS_AMOUNT: u64 = 1 << 42;
+
+/// All windows of a policy, each once. Sets refer to them by number.
+#[derive(Debug)]
+pub(super) struct Windows<'b> {
+    of_policy: Vec<WindowLimit>,
+    /// Those of the policy in force, which its sets refer to.
+    before: Option<&'b Policy>,
+    /// Whether a place of a set may be left to nobody: that takes a number too.
+    leaves_places: bool,
+}
+
+impl<'b> Windows<'b> {
+    /// No windows yet of a policy that has so many different ones.
+    pub(super) fn after(before: Option<&'b Policy>, different: usize) -> Self {
+        Self { of_policy: Vec::new(), before, leaves_places: different < MAX_WINDOWS }
+    }
+
+    /// The numbers of the windows of one set, by place. `before` has those of the set that was there: what was counted stays with its place, so a window keeps its
+    /// place whatever comes and goes beside it. Otherwise in an order that does not depend on how they were written.
+    pub(super) fn of_set(&mut self, rates: &[Rate], headroom: bool, before: Option<&[u8; 8]>) -> [u8; 8] {
         let mut wanted: Vec<WindowLimit> = rates.iter().flat_map(|rate| compile(rate, headroom)).collect();
         wanted.sort_by_key(|one| (one.window.length_ns, one.meter, one.kind, one.soft, one.window.limit));
-        let mut numbers = [0; 8];
         // Policies have been asked whether they fit.
-        for (number, window) in numbers.iter_mut().zip(wanted).take(SET_WINDOWS) {
-            *number = self.number(window);
+        wanted.truncate(SET_WINDOWS);
+        let old = match (self.before, before.filter(|_| self.leaves_places)) {
+            (Some(policy), Some(numbers)) => counted(policy, numbers),
+            _ => [None; SET_WINDOWS],
+        };
+        let places = places(&wanted, &old);
+        let mut numbers = [0; 8];
+        // The kernel asks until the first place without a number.
+        let behind_the_last = places.iter().max().map_or(0, |last| last + 1);
+        for (place, number) in numbers.iter_mut().enumerate().take(behind_the_last) {
+            let here = places.iter().position(|one| *one == place).map_or_else(nobodys, |at| wanted[at]);
+            *number = self.number(here);
         }
         numbers
     }
 
     fn number(&mut self, wanted: WindowLimit) -> u8 {
-        let index = self.0.iter().position(|known| *known == wanted).unwrap_or_else(|| {
-            self.0.push(wanted);
-            self.0.len() - 1
+        let index = self.of_policy.iter().position(|known| *known == wanted).unwrap_or_else(|| {
+            self.of_policy.push(wanted);
+            self.of_policy.len() - 1
         });
         index as u8 + 1
     }
 
     /// Puts them into the policy.
     pub(super) fn write(self, policy: &mut Policy) {
-        policy.window_count = self.0.len().min(MAX_WINDOWS) as u64;
-        for (place, window) in policy.windows.iter_mut().zip(self.0) {
+        policy.window_count = self.of_policy.len().min(MAX_WINDOWS) as u64;
+        for (place, window) in policy.windows.iter_mut().zip(self.of_policy) {
             *place = window;
         }
     }
+}
+
+/// The place of each window: where the same one was before, or else another limit of it, or else one that nobody had, because the policy in force still counts at
+/// the others.
+fn places(wanted: &[WindowLimit], old: &[Option<WindowLimit>; SET_WINDOWS]) -> Vec<usize> {
+    let mut places: Vec<Option<usize>> = vec![None; wanted.len()];
+    let mut free: BTreeSet<usize> = (0..SET_WINDOWS).collect();
+    let mut settle = |like: &dyn Fn(&WindowLimit, Option<WindowLimit>) -> bool| {
+        for (window, place) in wanted.iter().zip(&mut places).filter(|(_, place)| place.is_none()) {
+            *place = free.iter().find(|place| like(window, old[**place])).copied();
+            free.retain(|one| Some(*one) != *place);
+        }
+    };
+    settle(&|window, old| old == Some(*window));
+    settle(&|window, old| old.is_some_and(|old| old.name == window.name));
+    settle(&|_, old| old.is_none());
+    settle(&|_, _| true);
+    places.into_iter().flatten().collect()
+}
+
+/// The windows that the numbers of a set stand for, by place.
+fn counted(policy: &Policy, numbers: &[u8; 8]) -> [Option<WindowLimit>; SET_WINDOWS] {
+    std::array::from_fn(|place| {
+        let index = usize::from(numbers[place].checked_sub(1)?) % MAX_WINDOWS;
+        Some(policy.windows[index]).filter(|window| window.name != nobodys().name)
+    })
+}
+
+/// The windows of a set, with their places.
+pub fn of_set(policy: &Policy, set: &LimitSet) -> impl Iterator<Item = (usize, WindowLimit)> {
+    counted(policy, &set.windows).into_iter().enumerate().filter_map(|(place, limit)| Some((place, limit?)))
+}
+
+/// The third word of the key of what a source has used of a window: its name, its place and its service. With the place that a window of this name has under a policy,
+/// if it has one.
+pub fn group_under(policy: &Policy, group: u64) -> u64 {
+    let (name, place, service) = (group & NAME_BITS, (group >> PLACE_AT) as u16, group & SERVICE_BITS);
+    let set = policy.service(service as u32).map_or(&policy.source.set, |(_, service)| &service.per_source);
+    let mut places: Vec<usize> =
+        of_set(policy, set).filter(|(_, limit)| limit.name == name).map(|(place, _)| place).collect();
+    places.sort_by_key(|one| *one != usize::from(place));
+    let place = places.first().map_or(u64::from(place), |place| *place as u64);
+    name | place << PLACE_AT | service
+}
+
+/// Of what was counted at the places of a user, under a policy that nobody can read any more, that of one window: at its own place or else at the first where the words
+/// say something under it. The number of the window is part of each word, so that words of windows of other lengths say nothing.
+pub fn words_of(limit: &WindowLimit, own: usize, all: &[WindowState], now_ns: u64) -> Option<WindowState> {
+    let mut places: Vec<usize> = (0..all.len()).collect();
+    places.sort_by_key(|place| *place != own);
+    let says_something = |state: &&WindowState| {
+        let first = state.words[0];
+        let (is_late, used) = match limit.kind {
+            kind if kind == WindowKind::Fixed as u16 => (
+                fixed::take(first, &limit.window, now_ns, 1) == Outcome::Late,
+                fixed::used(first, &limit.window, now_ns),
+            ),
+            kind if kind == WindowKind::Weighted as u16 => (
+                weighted::take(first, &limit.window, now_ns, 1) == Outcome::Late,
+                weighted::used(first, &limit.window, now_ns),
+            ),
+            _ => {
+                let words = state.words.map(AtomicU64::new);
+                let answer = sliding::evaluate::<SUB_WINDOWS>(&words, &limit.window, now_ns, 1);
+                let words = state.words.map(AtomicU64::new);
+                (
+                    matches!(answer, Err(Refusal::Late)),
+                    sliding::used::<SUB_WINDOWS>(&words, &limit.window, now_ns),
+                )
+            }
+        };
+        !is_late && used > 0
+    };
+    places.into_iter().map(|place| &all[place]).find(says_something).copied()
+}
+
+/// What stands at a place that no window of the list has. It refuses nothing, and counts fragments alone, which are rare. Nobody can write a limit with its name: packets
+/// are not limited by the month.
+fn nobodys() -> WindowLimit {
+    let rate = Rate {
+        meter: Meter::Fragments,
+        amount: NOBODYS_AMOUNT,
+        period: Period::Month,
+        burst: NOBODYS_AMOUNT,
+        manner: Manner::PLAIN,
+    };
+    let window = Window::fixed(&rate).unwrap_or(Window::UNUSED);
+    let (meter, kind) = (Meter::Fragments as u16, WindowKind::Fixed as u16);
+    let mut limit = WindowLimit { window, name: 0, meter, kind, soft: 1 };
+    limit.name = name(&limit);
+    limit
 }
 
 /// The windows that a rate takes: itself, and one for its margin.
@@ -82,13 +211,12 @@ fn name(limit: &WindowLimit) -> u64 {
     (hash ^ (hash >> 32)) << 32
 }
 
-/// Whether the words of one set mean something else, or nothing, under another.
-pub(super) fn differ(before: (&Policy, &[u8; 8]), after: (&Policy, &[u8; 8])) -> bool {
-    let names = |(policy, numbers): (&Policy, &[u8; 8])| {
-        numbers.map(|number| match number {
-            0 => 0,
-            number => policy.windows[usize::from(number - 1) % MAX_WINDOWS].name,
-        })
+/// The places of a set whose words mean something else, or nothing, under the policy before: there they begin afresh.
+pub(super) fn afresh(before: (&Policy, &[u8; 8]), after: (&Policy, &[u8; 8])) -> Vec<usize> {
+    let [old, new] = [before, after].map(|(policy, numbers)| counted(policy, numbers));
+    let differs = |place: &usize| {
+        let [old, new] = [old, new].map(|windows| windows[*place].map(|window| window.name));
+        new.is_some() && new != old
     };
-    names(before) != names(after)
+    (0..SET_WINDOWS).filter(differs).collect()
 }

@@ -201,8 +201,11 @@ impl OtherLayouts {
         policy: &Policy,
         desired: &Desired,
     ) -> Result<(), DataplaneError> {
-        former.copy_windows(maps)?;
-        if self.shared { Ok(()) } else { former.copy_user_windows(maps, &self.moves(policy, desired)) }
+        former.copy_windows(maps, &desired.policy)?;
+        if self.shared {
+            return Ok(());
+        }
+        former.copy_user_windows(maps, &self.moves(policy, desired), desired, probe::now_ns())
     }
 
     /// Which place each user had, by its prefixes, and which it has.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
 use ratelimit_common::abi::{
-    ABI_VERSION, EntryKey, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
+    ABI_VERSION, EntryKey, LimitSet, Policy, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     kernel::{KernelMaps, read_lists},
     pin::{Layout, PinDir},
 };
-use crate::compile::lists::Lists;
+use crate::compile::{Desired, lists::Lists, window};
 
 /// Maps whose size is that of the table of sources, and those that a program jumps by: they belong to one program.
 const OWN: [&str; 5] = [names::BUCKETS, names::WINDOWS, names::KEPT_WINDOWS, names::JUMPS, names::JUMPS_IP];
@@ -66,8 +66,8 @@ impl<'p> Former<'p> {
         read_lists(&v4, &v6)
     }
 
-    /// Copies what sources have used of windows. The key of a window names it, so nothing is taken for something else.
-    pub fn copy_windows(&self, maps: &mut KernelMaps) -> Result<(), DataplaneError> {
+    /// Copies what sources have used of windows, each to the place that it has under our policy. The key of a window names it, so nothing is taken for something else.
+    pub fn copy_windows(&self, maps: &mut KernelMaps, policy: &Policy) -> Result<(), DataplaneError> {
         let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
         for (name, ours) in pairs {
             let Ok(theirs) = self
@@ -85,18 +85,24 @@ impl<'p> Former<'p> {
                 .map_err(DataplaneError::io("read what sources have used of windows"))?;
                 Ok::<_, DataplaneError>(entries)
             };
-            let entries = with_latest(read(&theirs)?, &read(ours)?);
+            let mut theirs = read(&theirs)?;
+            for (key, _) in &mut theirs {
+                key.group = window::group_under(policy, key.group);
+            }
+            let entries = with_latest(theirs, &read(ours)?);
             batch::update(ours.map().fd().as_fd(), &entries)
                 .map_err(DataplaneError::io("carry over what sources have used of windows"))?;
         }
         Ok(())
     }
 
-    /// Copies what users have used of windows, from the place that each had to the place that it has.
+    /// Copies what users have used of windows, from the place that each user had to the place that it has, and to the window that the words are of.
     pub fn copy_user_windows(
         &self,
         maps: &mut KernelMaps,
         moves: &[(u32, u32)],
+        desired: &Desired,
+        now_ns: u64,
     ) -> Result<(), DataplaneError> {
         let theirs = self
             .open(names::USER_WINDOWS)
@@ -104,18 +110,17 @@ impl<'p> Former<'p> {
             .ok()
             .filter(|map| map.len() as usize == MAX_USERS * SET_WINDOWS);
         let Some(theirs) = theirs else { return Ok(()) };
+        let unread = || DataplaneError::map("read what a user has used of windows");
         for (had, has) in moves {
-            for place in 0..SET_WINDOWS as u32 {
-                let at = |user: u32| user * SET_WINDOWS as u32 + place;
-                let state = theirs
-                    .get(&at(*had), 0)
-                    .map_err(DataplaneError::map("read what a user has used of windows"))?;
-                let ours = maps
-                    .user_windows
-                    .get(&at(*has), 0)
-                    .map_err(DataplaneError::map("read what a user has used of windows"))?;
+            let all = (0..SET_WINDOWS as u32).map(|place| theirs.get(&(had * SET_WINDOWS as u32 + place), 0));
+            let all = all.collect::<Result<Vec<WindowState>, _>>().map_err(unread())?;
+            let set = desired.user_set(*has).copied().unwrap_or(LimitSet::NONE);
+            for (place, limit) in window::of_set(&desired.policy, &set) {
+                let Some(state) = window::words_of(&limit, place, &all, now_ns) else { continue };
+                let at = has * SET_WINDOWS as u32 + place as u32;
+                let ours = maps.user_windows.get(&at, 0).map_err(unread())?;
                 maps.user_windows
-                    .set(at(*has), latest(&state, &ours), 0)
+                    .set(at, latest(&state, &ours), 0)
                     .map_err(DataplaneError::map("carry over what a user has used of windows"))?;
             }
         }

@@ -228,6 +228,11 @@ impl Memory {
         self.lane_policy = lane_policy(&desired.policy);
         self.user_limits = desired.users.iter().copied().collect();
         self.destinations = desired.destinations.clone();
+        let width = WordTable::UserWindow.width();
+        let mut words = self.words[WordTable::UserWindow as usize].borrow_mut();
+        for window in &desired.new_user_windows {
+            words[*window as usize * width..][..width].fill(0);
+        }
     }
 
     /// Runs one frame through the packet path.

@@ -31,6 +31,14 @@ impl Policy {
 
     /// Whether there is room for all windows.
     pub fn windows_fit(&self) -> Result<(), TooManyWindows> {
+        match self.different_windows() {
+            count if count > MAX_WINDOWS => Err(TooManyWindows { count }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many windows there are, each counted once wherever it stands.
+    pub fn different_windows(&self) -> usize {
         let windows = self.every_rate().filter(|rate| rate.manner.algorithm.is_window());
         let different: HashSet<(Meter, u64, u64, &str, u32)> = windows
             .flat_map(|rate| {
@@ -44,9 +52,6 @@ impl Policy {
                 })
             })
             .collect();
-        match different.len() {
-            count if count > MAX_WINDOWS => Err(TooManyWindows { count }),
-            _ => Ok(()),
-        }
+        different.len()
     }
 }

@@ -1,6 +1,21 @@
 //! What a policy keeps of the one before, and what it takes for spent.
 
-use ratelimit_common::limit::gcra;
+use std::sync::atomic::AtomicU64;
+
+use ratelimit_common::{
+    abi::{
+        WindowLimit, WindowState,
+        window::{MAX_WINDOWS, SET_WINDOWS},
+    },
+    limit::{
+        gcra,
+        window::{
+            Outcome, fixed,
+            sliding::{self, SUB_WINDOWS},
+            weighted,
+        },
+    },
+};
 
 use super::*;
 
@@ -164,12 +179,115 @@ fn prefixes_of_users_that_are_gone_are_nobodys_and_those_that_changed_hands_are_
 #[test]
 fn the_windows_of_a_user_begin_anew_when_they_are_others_and_go_on_when_they_are_not() {
     let users = |rates: [&str; 2]| {
-        let [a, b] = rates.map(|rate| format!("{rate} sliding-window"));
+        let [a, b] = rates.map(|rates| {
+            rates.split(", ").map(|rate| format!("{rate} sliding-window")).collect::<Vec<_>>().join("\", \"")
+        });
         [user("a", "192.0.2.0/24", &a), user("b", "198.51.100.0/24", &b)].concat()
     };
     let before = first(&users(["10 packets/min", "10 packets/min"]));
-    let next = |rates| follow(&before, &with(&users(rates))).new_user_windows;
-    assert_eq!(next(["10 packets/min", "10 packets/min"]), [0_u32; 0]);
-    let b = before.names.users.of("b").unwrap() as u32;
-    assert_eq!(next(["10 packets/min", "10 packets/hour"]), [b]);
+    let next = |before: &Desired, rates| follow(before, &with(&users(rates)));
+    assert_eq!(next(&before, ["10 packets/min", "10 packets/min"]).new_user_windows, [0_u32; 0]);
+    let of_b = before.names.users.of("b").unwrap() as u32 * SET_WINDOWS as u32;
+    let other = next(&before, ["10 packets/min", "10 packets/hour"]);
+    assert_eq!(other.new_user_windows, [of_b + 1], "at a place where nothing is counted any more");
+    let both = next(&before, ["10 packets/min", "9 packets/s, 10 packets/min"]);
+    assert_eq!(both.new_user_windows, [of_b + 1], "the one that was there goes on where it was");
+    let one = next(&both, ["10 packets/min", "9 packets/s"]);
+    assert_eq!(one.new_user_windows, [0_u32; 0]);
+    let back = next(&one, ["10 packets/min", "9 packets/s, 10 packets/min"]);
+    assert_eq!(back.new_user_windows, [of_b], "it was not counted for a while");
+}
+
+/// The length of the window at each place of `[source]`, in seconds, and 0 where it refuses nothing.
+fn lengths(desired: &Desired) -> Vec<u64> {
+    let numbers = desired.policy.source.set.windows.iter().take_while(|number| **number != 0);
+    let windows = numbers.map(|number| &desired.policy.windows[usize::from(*number) - 1]);
+    windows.map(|one| if one.soft == 0 { one.window.length_ns / 1_000_000_000 } else { 0 }).collect()
+}
+
+#[test]
+fn windows_keep_their_places_unless_a_policy_has_as_many_as_there_can_be() {
+    let windows = |windows: &[&str], others: usize| {
+        let limits = windows.iter().map(|one| format!("\"{one} fixed-window\""));
+        let limits = limits.collect::<Vec<_>>().join(", ");
+        let users = (0..others).map(|number| {
+            let rate = format!("{} packets/s fixed-window", 100 + number);
+            user(&format!("u{number}"), &format!("192.0.2.{number}"), &rate)
+        });
+        policy(&format!("[source]\nlimits = [{limits}]\n{}", users.collect::<String>()))
+    };
+    for others in [0, MAX_WINDOWS - 2] {
+        let both = desired(&windows(&["9 packets/s", "90 packets/min"], others), &FACTS, 1, None);
+        assert_eq!(lengths(&both), [1, 60]);
+        let one = follow(&both, &windows(&["90 packets/min"], others));
+        assert_eq!((lengths(&one), one.policy.window_count), (vec![0, 60], others as u64 + 2));
+        let all = follow(
+            &one,
+            &windows(&["9 packets/s", "90 packets/min", "900 packets/hour"], others.min(MAX_WINDOWS - 3)),
+        );
+        assert_eq!(lengths(&all), [1, 60, 3600]);
+        let same = follow(
+            &all,
+            &windows(&["900 packets/hour", "9 packets/s", "90 packets/min"], others.min(MAX_WINDOWS - 3)),
+        );
+        assert!(same.keeps_policy, "the order in the file does not matter");
+    }
+    // No number is left for a place that nobody has.
+    let full = desired(&windows(&["9 packets/s", "90 packets/min"], MAX_WINDOWS - 2), &FACTS, 1, None);
+    assert_eq!(lengths(&follow(&full, &windows(&["90 packets/min"], MAX_WINDOWS - 1))), [60]);
+}
+
+#[test]
+fn what_a_former_build_counted_is_found_at_the_place_that_its_window_has_now() {
+    let now_ns = 1_000_000_000_000_000;
+    let kinds = ["fixed-window", "sliding-window", "sliding-window-weighted"];
+    let policy = |limits: &[&str], kind: &str| {
+        let limits = limits.iter().map(|one| format!("\"{one} {kind}\"")).collect::<Vec<_>>().join(", ");
+        first(&format!(
+            "{}per_source = [{limits}]\n{}",
+            service("dns", 53, ""),
+            user("acme", "192.0.2.0/24", "9 packets/s")
+        ))
+    };
+    for kind in kinds {
+        // There the window of a minute was at the second place, and here it is at the first.
+        let (hour, minute) = ("900 packets/hour", "90 packets/min");
+        let place = policy(&["9 packets/s", minute], kind);
+        let (_, there) = window::of_set(&place.policy, &place.policy.services[0].per_source).last().unwrap();
+        let ours = policy(&[minute, hour], kind);
+        let set = &ours.policy.services[0].per_source;
+        let [(0, minute), (1, hour)] = window::of_set(&ours.policy, set).collect::<Vec<_>>()[..] else {
+            panic!("{set:?}");
+        };
+        assert_eq!(minute, there);
+        let group = |limit: &WindowLimit, place: u64, service: u64| limit.name | place << 16 | service;
+        let moved = |limit, place, service| window::group_under(&ours.policy, group(limit, place, service));
+        assert_eq!(moved(&minute, 1, 1), group(&minute, 0, 1));
+        assert_eq!(moved(&minute, 0, 1), group(&minute, 0, 1));
+        assert_eq!(moved(&hour, 3, 1), group(&hour, 1, 1));
+        assert_eq!(moved(&minute, 1, 0), group(&minute, 1, 0), "sources have no windows here");
+        let words = |limit: &WindowLimit, now_ns: u64| {
+            let mut state = WindowState::FRESH;
+            let cells = state.words.map(AtomicU64::new);
+            let take = |outcome| match outcome {
+                Outcome::Conforms { word } => word,
+                refused => panic!("{refused:?}"),
+            };
+            match kind {
+                "fixed-window" => state.words[0] = take(fixed::take(0, &limit.window, now_ns, 7)),
+                "sliding-window" => {
+                    sliding::take::<SUB_WINDOWS>(&cells, &limit.window, now_ns, 7).unwrap();
+                    state.words = cells.map(AtomicU64::into_inner);
+                }
+                _ => state.words[0] = take(weighted::take(0, &limit.window, now_ns, 7)),
+            }
+            state
+        };
+        let of_minute = words(&minute, now_ns);
+        let all = [WindowState::FRESH, of_minute, words(&hour, now_ns), WindowState::FRESH];
+        assert_eq!(window::words_of(&minute, 0, &all, now_ns), Some(of_minute), "{kind}");
+        assert_eq!(window::words_of(&hour, 1, &all, now_ns), Some(all[2]), "{kind}: not those of the minute");
+        let later_ns = now_ns + 600_000_000_000;
+        assert_eq!(window::words_of(&minute, 0, &all, later_ns), None, "{kind}: nothing of them counts");
+    }
 }

@@ -38,17 +38,17 @@ impl KernelMaps {
 
     /// Gives a user its whole burst again.
     pub fn refill_user(&mut self, index: u32) -> Result<(), DataplaneError> {
-        self.begin_windows(&[index])?;
+        let first = index * SET_WINDOWS as u32;
+        self.begin_windows(&(first..first + SET_WINDOWS as u32).collect::<Vec<_>>())?;
         let full = Bucket::FULL;
         self.users.set(index, full, 0).map_err(DataplaneError::map("give a user its buckets"))
     }
 
-    /// Forgets what users have used of their windows.
-    pub(super) fn begin_windows(&mut self, users: &[u32]) -> Result<(), DataplaneError> {
-        let places = users.iter().flat_map(|user| (0..SET_WINDOWS as u32).map(move |place| (user, place)));
-        for (user, place) in places {
+    /// Forgets what users have used of windows, which are numbered by user and place.
+    pub(super) fn begin_windows(&mut self, windows: &[u32]) -> Result<(), DataplaneError> {
+        for window in windows {
             self.user_windows
-                .set(user * SET_WINDOWS as u32 + place, WindowState::FRESH, 0)
+                .set(*window, WindowState::FRESH, 0)
                 .map_err(DataplaneError::map("give a user its windows"))?;
         }
         Ok(())
