@@ -6,8 +6,13 @@
 use std::{path::PathBuf, time::Instant};
 
 use super::{
-    caller::By, enforcer::Enforcer, in_force::PolicyInForce, log, version::PolicyVersion,
-    vital::refuse_starving, waiting::ConfirmationWait,
+    caller::By,
+    enforcer::Enforcer,
+    in_force::{PolicyInForce, Unread},
+    log,
+    version::PolicyVersion,
+    vital::refuse_starving,
+    waiting::ConfirmationWait,
 };
 use crate::{
     config,
@@ -143,7 +148,7 @@ impl PolicyInForce {
             Ok(read) => read,
             Err(error) => {
                 let failure = Failure::from(error);
-                self.unread = Some(failure.message.lines().next().unwrap_or_default().to_owned());
+                self.unread = Some(Unread::new(&failure, self.is_kept_beside_file()));
                 return Err(failure);
             }
         };

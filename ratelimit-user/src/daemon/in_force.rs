@@ -27,14 +27,40 @@ pub(super) struct PolicyInForce {
     pub(super) previous: Option<PolicyVersion>,
     /// The version that comes back unless somebody confirms.
     pub(super) waiting: Option<ConfirmationWait>,
-    /// What was wrong with the policy file when it was last to be read again, if it was not read then.
-    pub(super) unread: Option<String>,
+    /// The policy file as it was when it was last to be read again, if that failed.
+    pub(super) unread: Option<Unread>,
     /// What was set and not saved, as it was last written down.
     unsaved: Vec<(String, String)>,
     /// The texts that are written down.
     archive: Archive,
     /// Reads policies, quickly if they are much like the one before.
     pub(super) reader: Reader,
+}
+
+/// A policy file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    why: String,
+    /// Whether something else is written down for a restart to go on with, beside this very file.
+    is_made_up_for: bool,
+}
+
+impl Unread {
+    /// What a failure says of the file, and whether a restart has something else to go on with.
+    pub(super) fn new(failure: &Failure, is_made_up_for: bool) -> Self {
+        Self { why: failure.message.lines().next().unwrap_or_default().to_owned(), is_made_up_for }
+    }
+
+    /// What is wrong with the file and what counts instead, as a sentence.
+    pub(super) fn warning(&self) -> String {
+        let why = &self.why;
+        match self.is_made_up_for {
+            false => format!("SIGHUP did not read the policy file, the policy before stays in force: {why}"),
+            true => {
+                format!("the policy file has a mistake, and what was applied beside it stays in force: {why}")
+            }
+        }
+    }
 }
 
 impl PolicyInForce {
@@ -101,7 +127,7 @@ impl PolicyInForce {
         if self.waiting.is_some() {
             return "a restart goes back to the policy before".to_owned();
         }
-        if self.unread.is_some() {
+        if self.unread.as_ref().is_some_and(|unread| !unread.is_made_up_for) {
             return format!("a restart fails until {file} is mended, which the last SIGHUP could not read");
         }
         if self.is_kept() {
@@ -113,6 +139,13 @@ impl PolicyInForce {
     /// Whether a restart goes on with something else than the policy file.
     pub(super) fn is_kept(&self) -> bool {
         Record::path(&self.state).exists()
+    }
+
+    /// Whether a restart goes on with something else than the policy file as that is now.
+    pub(super) fn is_kept_beside_file(&self) -> bool {
+        let text = config::read_text_again(&self.policy_path).ok();
+        let record = Record::read(&self.state).ok().and_then(|(record, _)| record);
+        record.is_some_and(|record| record.counts_beside(&self.policy_path, text.as_deref()))
     }
 
     /// Writes down that a restart goes on with what is in force.
@@ -156,7 +189,14 @@ impl PolicyInForce {
     }
 
     fn keep(&mut self, record: Record) -> Result<(), Failure> {
-        record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
+        let is_policy_file = record.is_superfluous();
+        record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))?;
+        // A record names the text of the policy file beside which it counts, and that was read a moment ago.
+        self.unread = self.unread.take().filter(|_| !is_policy_file);
+        if let Some(unread) = &mut self.unread {
+            unread.is_made_up_for = true;
+        }
+        Ok(())
     }
 
     fn cannot_keep(&self, error: &std::io::Error) -> Failure {

@@ -84,6 +84,11 @@ impl Record {
         self.unconfirmed.is_none() && self.policy_text.as_ref() == Some(&self.text)
     }
 
+    /// Whether a policy file that says this, or that nobody can read, is the one beside which the record counts.
+    pub(super) fn counts_beside(&self, policy_file: &Path, policy_text: Option<&str>) -> bool {
+        self.policy_file == policy_file.display().to_string() && self.policy_text.as_deref() == policy_text
+    }
+
     /// The path of the record in a state directory.
     pub(super) fn path(state: &Path) -> PathBuf {
         state.join(FILE)
@@ -213,9 +218,8 @@ pub(super) fn choose(
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, ChangeOrigin::PolicyFile));
     };
-    let same_file = record.policy_file == policy_file.display().to_string();
-    let unchanged = same_file && record.policy_text.as_deref() == policy_text.as_deref().ok();
-    if record.unconfirmed.is_none() && !unchanged {
+    let counts = record.counts_beside(policy_file, policy_text.as_deref().ok());
+    if record.unconfirmed.is_none() && !counts {
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, ChangeOrigin::PolicyFileChanged));
     }

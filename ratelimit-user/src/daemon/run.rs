@@ -8,6 +8,7 @@ use super::{
     front::{self, DaemonAnswers, FrontKeeper, FrontStart},
     headroom,
     host::Host,
+    in_force::Unread,
     keeping::StateKeeper,
     lease_thread::LeaseThread,
     listeners::Listeners,
@@ -40,14 +41,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut reader = Reader::default();
     let (record, damage) = Record::read(&options.state)?;
     damage.iter().for_each(log::error);
-    let (version, warnings, origin) = record::choose(
-        &mut reader,
-        record,
-        &options.state,
-        &options.policy,
-        config::read_text(&options.policy),
-    )?;
+    let policy_text = config::read_text(&options.policy);
+    let beside = policy_text.as_ref().ok().cloned();
+    let (version, warnings, origin) =
+        record::choose(&mut reader, record, &options.state, &options.policy, policy_text)?;
     warnings.iter().for_each(log::warning);
+    let unread = match (&origin, beside) {
+        (ChangeOrigin::Applied, Some(text)) => {
+            config::parse(&text, &options.policy.display().to_string()).err()
+        }
+        _ => None,
+    };
     headroom::require(&options.proc)?;
     probe::require_rights("loading XDP programs")?;
     let front_user = front::require_user(options.user.as_deref())?;
@@ -70,6 +74,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let admission = admit(&state, readers.as_ref(), options, front_user)?;
         let mut host =
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
+        host.in_force.unread = unread.map(|error| Unread::new(&Failure::from(error), true));
         unsaved::say_lost(&options.state, &host.in_force.version);
         settle(&mut host, &origin, options)?;
         if !damage.is_empty() && origin == ChangeOrigin::Applied {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ratelimit_common::abi::{ABI_VERSION, Mode, OnLimit};
 
-use super::{entries, express_lane, host::Host, in_force::PolicyInForce, version::PolicyVersion};
+use super::{entries, express_lane, host::Host, in_force::Unread, version::PolicyVersion};
 use crate::{
     build::BUILD,
     control::protocol::{self, ClusterStatus, InterfaceStatus, LaneStatus, Status, StatusWarning},
@@ -74,7 +74,7 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
         host.interfaces.with(|interfaces| (interfaces.silence(host.policy()), interfaces.unpinned()));
     [
         trials(host.policy()),
-        StatusWarning::of("policy_not_read", unread(&host.in_force)),
+        StatusWarning::of("policy_not_read", host.in_force.unread.iter().map(Unread::warning)),
         StatusWarning::of("host_settings", host.conditions.warnings(host.policy())),
         StatusWarning::of("nobody_answered", silence),
         StatusWarning::of("listeners", host.requests.warnings()),
@@ -127,12 +127,4 @@ fn trials(policy: &Policy) -> Vec<StatusWarning> {
 fn on_trial(policy: &Policy) -> Vec<String> {
     let on_trial = policy.services().iter().filter(|service| service.on_limit() == OnLimit::Monitor);
     on_trial.map(|service| service.name().to_owned()).collect()
-}
-
-/// The sentences that the policy file was not read again, and what is wrong with it.
-fn unread(in_force: &PolicyInForce) -> Vec<String> {
-    let say = |why: &String| {
-        format!("SIGHUP did not read the policy file, the policy before stays in force: {why}")
-    };
-    in_force.unread.iter().map(say).collect()
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ratelimit_tests::{
-    answer::{assert_refused, stderr},
+    answer::{assert_answer, assert_refused, stderr},
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
 };
@@ -205,6 +205,45 @@ fn after_a_sighup_that_found_a_mistake_status_does_not_promise_a_restart() {
     let status = edge.json(&["status"]);
     assert!(status["policy_after_restart"].as_str().unwrap().starts_with("a restart reads "), "{status}");
     assert!(status["warnings"].as_array().unwrap().is_empty(), "{status}");
+}
+
+#[test]
+fn an_apply_makes_up_for_a_policy_file_with_a_mistake_and_the_restart_says_what_is_wrong_with_it() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    edge.write_policy("[source]\nlimits = [\"1/fortnight\"]\n");
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded");
+    let other = edge.dir().join("other.toml");
+    fs::write(&other, "[source]\nlimits = [\"444 packets/s\"]\n").unwrap();
+    let other = other.display().to_string();
+    let goes_on = "a restart goes on with it as long as ";
+    // While it waits, a restart goes on with what was written down beside the file as it is.
+    assert_answer(&edge.cli(&["apply", &other, "--confirm", "1h"]), 0, &["comes back"]);
+    assert_answer(&edge.cli(&["rollback"]), 0, &["in force again", goes_on]);
+    assert_answer(&edge.cli(&["apply", &other]), 0, &["is in force", goes_on]);
+    let said = |status: &serde_json::Value| {
+        let after = status["policy_after_restart"].as_str().unwrap();
+        assert!(after.starts_with(goes_on), "{after}");
+        let warning = status["warnings"][0].as_str().unwrap();
+        assert!(warning.contains("beside it stays in force") && warning.contains("fortnight"), "{warning}");
+    };
+    said(&edge.json(&["status"]));
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    let status = edge.json(&["status"]);
+    assert_eq!(status["policy"], other.as_str());
+    said(&status);
+    // And a SIGHUP that finds the mistake changes nothing of that.
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded");
+    let after = edge.json(&["status"])["policy_after_restart"].as_str().unwrap().to_owned();
+    assert!(after.starts_with(goes_on), "{after}");
+    // The file itself, mended and applied, is what a restart reads, and nothing is wrong with it.
+    edge.write_policy(POLICY);
+    let reads = "a restart reads ";
+    assert_answer(&edge.cli(&["apply", &edge.policy().display().to_string()]), 0, &["is in force", reads]);
+    assert!(edge.json(&["status"])["warnings"].as_array().unwrap().is_empty());
 }
 
 #[test]
