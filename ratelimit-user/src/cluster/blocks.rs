@@ -275,6 +275,11 @@ impl Blocks {
         self.layers.hidden()
     }
 
+    /// Blocks of this host alone that hold and are on no list.
+    pub(crate) fn held_behind(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &HostBlock)> {
+        self.layers.hidden().iter().filter(move |(_, block)| block.holds(now_ns))
+    }
+
     /// Prefixes whose block on the list is the cluster's.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Prefix> {
         self.layers.shown()
@@ -314,7 +319,8 @@ impl Blocks {
         self.removals -= usize::from(known.is_some_and(|known| known.block.is_none()));
     }
 
-    fn in_force(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
+    /// The block for all hosts, if this host has taken it.
+    pub(crate) fn in_force(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.get(prefix, now_ns).filter(|_| !self.refused.contains_key(prefix))
     }
 

@@ -304,6 +304,21 @@ impl Gossip {
     pub fn members(&self) -> &[Member] {
         &self.members
     }
+    /// The block of a prefix for all hosts, if it holds on this one too.
+    pub fn block_here_too(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
+        self.blocks.in_force(prefix, now_ns)
+    }
+
+    /// The block of a prefix on this host alone, behind one for all hosts that lasts longer.
+    pub fn block_behind(&self, prefix: &Prefix, now_ns: u64) -> Option<&HostBlock> {
+        self.blocks.hidden().get(prefix).filter(|block| block.holds(now_ns))
+    }
+
+    /// All blocks of this host alone that are behind one for all hosts.
+    pub fn blocks_behind(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &HostBlock)> {
+        self.blocks.held_behind(now_ns)
+    }
+
 
     /// Edits that the store has not answered.
     pub fn waiting(&self) -> usize {

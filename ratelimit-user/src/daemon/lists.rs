@@ -6,7 +6,7 @@ use ratelimit_common::abi::{ListEntry, list};
 
 use super::{
     cluster::Cluster,
-    entries::{self, host_block_of},
+    entries::{self, host_block_of, is_of_cluster},
     keeping::StateKeeper,
     lookout::Lookout,
 };
@@ -35,9 +35,10 @@ impl ListBook {
     /// The first of both lists. Counts all, and describes no more than are asked for: there may be a million.
     pub(super) fn first(&self, cluster: Option<&Cluster>, most: usize, now_ns: u64) -> FirstListed {
         let refused = cluster.map_or(0, |cluster| cluster.refused(now_ns).len());
+        let beside = cluster.map_or(0, |cluster| cluster.beside_in_all(&self.lists, now_ns));
         FirstListed {
             blocks: self.each_block(cluster, now_ns).take(most).collect(),
-            blocks_in_all: (entries::blocked(&self.lists, now_ns).count() + refused) as u64,
+            blocks_in_all: (entries::blocked(&self.lists, now_ns).count() + beside + refused) as u64,
             allows: entries::allows(&self.lists).take(most).map(ToString::to_string).collect(),
             allows_in_all: entries::allows(&self.lists).count() as u64,
         }
@@ -48,16 +49,22 @@ impl ListBook {
         cluster: Option<&'b Cluster>,
         now_ns: u64,
     ) -> impl Iterator<Item = Block> + 'b {
-        let block = move |(prefix, entry): (&Prefix, &ListEntry)| Block {
-            prefix: prefix.to_string(),
-            seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
-                .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
-            reason: reason_text(entry),
-            origin: cluster.and_then(|cluster| cluster.block_of(prefix, now_ns)).map(str::to_owned),
-            refused: None,
+        let both = move |(prefix, entry): (&Prefix, &ListEntry)| {
+            let of_cluster = cluster.filter(|_| is_of_cluster(entry));
+            let listed = Block {
+                prefix: prefix.to_string(),
+                seconds_left: (entry.own_blocked_until_ns != list::FOREVER_NS)
+                    .then(|| (entry.own_blocked_until_ns - now_ns).div_ceil(1_000_000_000)),
+                reason: reason_text(entry),
+                origin: of_cluster.and_then(|cluster| cluster.block_of(prefix, now_ns)).map(str::to_owned),
+                refused: None,
+            };
+            // The list has room for one of the two that a prefix can have.
+            let other = cluster.and_then(|cluster| cluster.beside(prefix, entry, now_ns));
+            [Some(listed), other].into_iter().flatten()
         };
         let refused = cluster.into_iter().flat_map(move |cluster| cluster.refused(now_ns));
-        entries::blocked(&self.lists, now_ns).map(block).chain(refused)
+        entries::blocked(&self.lists, now_ns).flat_map(both).chain(refused)
     }
 
     /// Changes of the lists that a restart or a reboot would lose, as a sentence.

@@ -24,7 +24,7 @@ pub struct HostBlock {
 }
 
 impl HostBlock {
-    pub(super) fn holds(&self, now_ns: u64) -> bool {
+    pub(crate) fn holds(&self, now_ns: u64) -> bool {
         self.until_ns.is_none_or(|until| until > now_ns)
     }
 

@@ -17,7 +17,7 @@ use crate::{
     compile::lists::{self, Edits, Lists, Outlook, Prefix},
     control::protocol::Reply,
     daemon::{
-        entries::{entry_of, host_block_of, own},
+        entries::{entry_of, host_block_of, is_of_cluster, own},
         kept::KeptState,
         lists::{ListBook, ListChanger, ListEditor, because, was_blocked_for},
         log,
@@ -89,8 +89,15 @@ impl ListEditor<'_> {
         })?;
         self.apply_edits(edit.map_err(Failure::usage)?.as_slice())?;
         self.write_down([&prefix]);
+        let way = self.on_its_way();
+        let own = self.book.lists.get(&prefix).filter(|entry| !is_of_cluster(entry));
+        if let Some(own) = own.and_then(|entry| host_block_of(entry, now_ns)) {
+            let stays = format!("this host's own block, {}, stays beside it", own.lifetime(now_ns));
+            tracing::info!(event = "block", scope = "cluster", %prefix, %by, "{prefix} blocked {until} on all hosts by {by}{why}; {stays}");
+            return Ok(Reply::Done(format!("blocked {prefix} {until} for all hosts; {stays}; {way}")));
+        }
         tracing::info!(event = "block", scope = "cluster", %prefix, %by, "{prefix} blocked {until} on all hosts by {by}{why}{replaced}");
-        Ok(Reply::Done(format!("blocked {prefix} {until} on this host{replaced}; {}", self.on_its_way())))
+        Ok(Reply::Done(format!("blocked {prefix} {until} on this host{replaced}; {way}")))
     }
 
     /// Takes a block away on all hosts.

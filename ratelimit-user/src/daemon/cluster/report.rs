@@ -2,12 +2,17 @@
 
 use std::time::Instant;
 
+use ratelimit_common::abi::ListEntry;
+
 use super::Cluster;
 use crate::{
-    cluster::{blocks::BlockRecord as HeardBlock, gossip},
-    compile::lists::Prefix,
+    cluster::{
+        blocks::{BlockRecord as HeardBlock, HostBlock},
+        gossip,
+    },
+    compile::lists::{Lists, Prefix},
     control::protocol::{Block, ClusterStatus, Reply},
-    daemon::log,
+    daemon::{entries::is_of_cluster, log},
     policy::WithoutStore,
     store::{exchange::Others, redis::ServerFacts},
 };
@@ -126,22 +131,49 @@ impl Cluster {
     pub(in crate::daemon) fn refused(&self, now_ns: u64) -> Vec<Block> {
         let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
             let block: &HeardBlock = block;
-            let left =
-                block.host_block.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000));
-            Some(Block {
-                prefix: prefix.to_string(),
-                seconds_left: left,
-                reason: Some(block.host_block.reason.clone()).filter(|reason| !reason.is_empty()),
-                origin: Some(block.origin.clone()),
-                refused: Some(why?.to_owned()),
-            })
+            let refused = Some(why?.to_owned());
+            Some(Block { refused, ..described(prefix, &block.host_block, Some(&block.origin), now_ns) })
         };
         self.gossip.blocks(now_ns).filter_map(refused).collect()
+    }
+
+    /// The block of a prefix that its entry of the list does not say: the one for all hosts where this host's own lasts longer, or this host's own where it does not.
+    pub(in crate::daemon) fn beside(&self, prefix: &Prefix, entry: &ListEntry, now_ns: u64) -> Option<Block> {
+        if is_of_cluster(entry) {
+            let own = self.gossip.block_behind(prefix, now_ns)?;
+            return Some(described(prefix, own, None, now_ns));
+        }
+        let block = self.gossip.block_here_too(prefix, now_ns)?;
+        Some(described(prefix, &block.host_block, Some(&block.origin), now_ns))
+    }
+
+    /// How many such blocks there are.
+    pub(in crate::daemon) fn beside_in_all(&self, lists: &Lists, now_ns: u64) -> usize {
+        let is_beside = |prefix: &&Prefix| {
+            let entry = lists.get(prefix).filter(|entry| entry.own_blocked_until_ns > now_ns);
+            entry.is_some_and(|entry| self.beside(prefix, entry, now_ns).is_some())
+        };
+        let behind = self.gossip.blocks_behind(now_ns).map(|(prefix, _)| prefix);
+        // One prefix cannot be in both: the list says which of the two it is.
+        let for_all = self.gossip.blocks(now_ns).map(|(prefix, _, _)| prefix);
+        let for_all = for_all.filter(|prefix| self.gossip.block_behind(prefix, now_ns).is_none());
+        behind.chain(for_all).filter(is_beside).count()
     }
 
     /// The host that blocks a prefix on all of them.
     pub(in crate::daemon) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
         self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
+    }
+}
+
+/// A block for whoever asks.
+fn described(prefix: &Prefix, block: &HostBlock, origin: Option<&str>, now_ns: u64) -> Block {
+    Block {
+        prefix: prefix.to_string(),
+        seconds_left: block.until_ns.map(|until| until.saturating_sub(now_ns).div_ceil(1_000_000_000)),
+        reason: Some(block.reason.clone()).filter(|reason| !reason.is_empty()),
+        origin: origin.map(str::to_owned),
+        refused: None,
     }
 }
 

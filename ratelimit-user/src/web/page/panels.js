@@ -174,7 +174,7 @@ export function cluster({ status, hosts }) {
 export function lists({ blocks, blocks_in_all, allows, allows_in_all }, { order, unlocked }) {
   const button = (what, prefix, cluster) => ({ key: `${unlocked}${what}`, make: () => (unlocked ? el("button", { type: "button", class: "small", onclick: () => order(what, prefix, cluster) }, what === "unblock" ? "Unblock…" : "Remove…") : "") });
   rows(byId("lists"), [
-    ...blocks.map((one) => ({ key: `block ${one.prefix}`, cells: [one.prefix, "blocked", one.seconds_left === null || one.seconds_left === undefined ? "for good" : span(one.seconds_left), one.refused ? `NOT BLOCKED HERE: ${one.refused}` : [one.reason, one.origin && `all hosts, by ${one.origin}`].filter(Boolean).join("; "), button("unblock", one.prefix, Boolean(one.origin))] })),
+    ...blocks.map((one) => ({ key: `block ${one.prefix} ${one.origin || ""}`, cells: [one.prefix, "blocked", one.seconds_left === null || one.seconds_left === undefined ? "for good" : span(one.seconds_left), one.refused ? `NOT BLOCKED HERE: ${one.refused}` : [one.reason, one.origin && `all hosts, by ${one.origin}`].filter(Boolean).join("; "), button("unblock", one.prefix, Boolean(one.origin))] })),
     ...allows.map((one) => ({ key: `allow ${one}`, cells: [one, "allowed", "", "", button("disallow", one)] })),
   ], "Nothing is blocked or allowed.");
   const more = blocks_in_all - blocks.length + allows_in_all - allows.length;

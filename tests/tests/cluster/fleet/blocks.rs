@@ -157,6 +157,44 @@ fn a_block_of_this_host_alone_stays_when_the_one_for_all_goes() {
 }
 
 #[test]
+fn a_block_of_this_host_and_one_for_all_are_listed_each_with_its_own_end() {
+    let _alone = alone();
+    let redis = Redis::single(Options::default());
+    let mut fleet = Fleet::start(2, LIMIT, &through_socket(&redis), "hosts = 2");
+    let both = |host: &Member| -> Vec<(Value, bool, Value)> {
+        let blocks = host.edge.json(&["block", "list"])["blocks"].clone();
+        let row = |block: &Value| {
+            (block["origin"].clone(), block["seconds_left"].is_null(), block["reason"].clone())
+        };
+        let mut rows: Vec<_> = blocks.as_array().expect("blocks").iter().map(row).collect();
+        rows.sort_by_key(|(origin, ..)| origin.is_string());
+        rows
+    };
+    let is_both = |host: &Member, rows: &[(Value, bool, Value)]| {
+        wait_for("both blocks", || (both(host) == rows).then_some(()));
+    };
+    let (mine, all) = (Value::from("mine"), Value::from("all"));
+    let add = |host: &Member, rest: &[&str]| order(host, &[&["block", "add", "192.0.2.7"], rest].concat());
+    // The one for all is the shorter one: the list of the kernel says the other.
+    add(&fleet.hosts[1], &["--reason", "mine"]);
+    let said = add(&fleet.hosts[1], &["--reason", "all", "--for", "1h", "--cluster"]);
+    assert!(said.contains("for 3600 s for all hosts; this host's own block, until removed, stays"), "{said}");
+    let origin = Value::from("edge-1");
+    let rows = [(Value::Null, true, mine.clone()), (origin.clone(), false, all.clone())];
+    is_both(&fleet.hosts[1], &rows);
+    is_both(&fleet.hosts[0], &rows[1..]);
+    // The one for all is the longer one: the list of the kernel says that.
+    add(&fleet.hosts[1], &["--reason", "mine", "--for", "30m"]);
+    let rows = [(Value::Null, false, mine), (origin, false, all)];
+    is_both(&fleet.hosts[1], &rows);
+    fleet.hosts[1].daemon.take().expect("a daemon").kill_9();
+    fleet.hosts[1].restart();
+    is_both(&fleet.hosts[1], &rows);
+    order(&fleet.hosts[1], &["block", "del", "192.0.2.7"]);
+    is_both(&fleet.hosts[1], &rows[1..]);
+}
+
+#[test]
 fn no_host_can_cut_another_off_from_who_must_reach_it() {
     let _alone = alone();
     let redis = Redis::single(Options::default());
