@@ -16,8 +16,9 @@
 //! that has lost what it knew begins another incarnation; one whose clock was set back meanwhile is told, and goes on with a number that is high
 //! enough. Of two daemons that run under one name, the first is told that it is not heard any more, and still hears everything.
 //!
-//! **Lifetimes** travel as time that is left. The store's clock decides; a host counts from when it hears of it, so hosts differ by as much
-//! as an answer takes.
+//! **Lifetimes** travel as time that is left, to the store together with when the call was made by the store's own clock, as far as the host knows that from the
+//! answers before: a store that hangs with a call in hand does not prolong blocks. The store's clock decides; a host counts from when it hears of it, so hosts
+//! differ by as much as an answer takes.
 //!
 //! **What the store keeps**: blocks, at most 100 000 that hold; those that were removed or ran out for another day, at most 100 000; hosts
 //! for a day. A host that was away for longer, or while there was no room, gets everything from the beginning, and drops what is not there
@@ -95,6 +96,8 @@ pub struct Gossip {
     /// Whether the store has heard this daemon.
     was_heard: bool,
     calls: u64,
+    /// When the last call was made.
+    called_ns: u64,
     /// The store that `since` is of.
     identity: Option<String>,
     since: u64,
@@ -168,6 +171,7 @@ impl Gossip {
             daemons: before + 1,
             was_heard: false,
             calls: before * CALLS_OF_ONE,
+            called_ns: now_ns,
             identity: numbers.identity.clone(),
             since: numbers.version,
             is_new: true,
@@ -300,10 +304,6 @@ impl Gossip {
         self.blocks.get(prefix, now_ns)
     }
 
-    /// The hosts, as the store last told them.
-    pub fn members(&self) -> &[Member] {
-        &self.members
-    }
     /// The block of a prefix for all hosts, if it holds on this one too.
     pub fn block_here_too(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.blocks.in_force(prefix, now_ns)
@@ -319,6 +319,10 @@ impl Gossip {
         self.blocks.held_behind(now_ns)
     }
 
+    /// The hosts, as the store last told them.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
 
     /// Edits that the store has not answered.
     pub fn waiting(&self) -> usize {
@@ -328,6 +332,7 @@ impl Gossip {
     /// The next call. `facts` are those that only the daemon knows.
     pub fn call(&mut self, keys: &Keys, facts: &Facts, wants_members: bool, now_ns: u64) -> Call<'static> {
         self.calls += 1;
+        self.called_ns = now_ns;
         let (blocks, refused) = self.blocks.counts();
         let facts = Facts {
             applied: if self.is_new { 0 } else { self.since },
@@ -347,6 +352,7 @@ impl Gossip {
             flag(wants_members),
             facts.text(),
             self.owner.clone(),
+            self.clock.latest_ms(now_ns).to_string(),
         ];
         for Edit { sequence, prefix, block, restores } in self.outbox.next_edits() {
             let (kind, left, reason, origin) = match block {

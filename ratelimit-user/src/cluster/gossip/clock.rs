@@ -1,4 +1,4 @@
-//! The store's clock, as this host sees it: whether it was set. Pure.
+//! The store's clock, as this host sees it: what time it is there, and whether it was set. Pure.
 
 /// Steps below that are the way that answers take.
 const STEP_MS: i64 = 1_000;
@@ -14,13 +14,21 @@ struct StoreClockReading {
     identity: String,
     store_ms: u64,
     here_ns: u64,
+    /// When the call was made that this is the answer to.
+    called_ns: u64,
 }
 
 impl StoreClock {
+    /// What time it is there at a moment here, at the latest: the store read its clock some time after it was called. 0 if it has not said.
+    pub(super) fn latest_ms(&self, now_ns: u64) -> u64 {
+        let Some(last) = &self.last else { return 0 };
+        last.store_ms.saturating_add_signed((now_ns as i64).wrapping_sub(last.called_ns as i64) / 1_000_000)
+    }
+
     /// Takes in what time it is there and here. How far the store's clock has gone ahead at once, or back if that is below 0; 0 if it was not
     /// set, and for another store, which has another clock.
-    pub(super) fn hear(&mut self, identity: &str, store_ms: u64, here_ns: u64) -> i64 {
-        let reading = StoreClockReading { identity: identity.to_owned(), store_ms, here_ns };
+    pub(super) fn hear(&mut self, identity: &str, store_ms: u64, called_ns: u64, here_ns: u64) -> i64 {
+        let reading = StoreClockReading { identity: identity.to_owned(), store_ms, here_ns, called_ns };
         let Some(last) = self.last.replace(reading) else { return 0 };
         if last.identity != identity {
             return 0;
@@ -69,9 +77,14 @@ mod tests {
             ("b", u64::MAX, 2_200 * MS, 0),
             ("b", 0, 2_300 * MS, 0),
         ] {
-            let step_ms = clock.hear(identity, store_ms, here_ns);
+            let step_ms = clock.hear(identity, store_ms, here_ns, here_ns);
             assert_eq!(step_ms, step, "{identity} {store_ms} {here_ns}");
         }
+        let mut clock = StoreClock::default();
+        assert_eq!(clock.latest_ms(7_000 * MS), 0, "nobody has said");
+        clock.hear("a", 5_000_000, 1_000 * MS, 1_400 * MS);
+        assert_eq!(clock.latest_ms(1_400 * MS), 5_000_400, "it may have read its clock at once");
+        assert_eq!(clock.latest_ms(900 * MS), 4_999_900);
         assert!(said(-3_600_000).contains("back by 3600.0 s"));
     }
 }

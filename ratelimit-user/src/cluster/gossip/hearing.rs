@@ -31,7 +31,7 @@ impl Gossip {
         let answer = GossipAnswer::read(answer)?;
         let mut log = GossipLog::default();
         self.hear_of_edits(&answer, &mut log);
-        let step_ms = self.clock.hear(&answer.identity, answer.now_ms, now_ns);
+        let step_ms = self.clock.hear(&answer.identity, answer.now_ms, self.called_ns, now_ns);
         if step_ms != 0 {
             log.say(clock_said(step_ms));
         }

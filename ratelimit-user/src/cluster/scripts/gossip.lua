@@ -7,18 +7,18 @@
 --       5: hosts     hash: host -> { incarnation, call, edit, facts, owner }
 --       6: seen      sorted set: host by when it was last heard of
 -- ARGV  1: host   2: incarnation   3: call   4: identity   5: since   6: whether it is listing all   7: whether it wants the hosts
---       8: facts   9: owner
+--       8: facts   9: owner   10: when the call was made by this server's clock, in ms; 0 if the host cannot tell
 --       then for each edit: sequence, add|remove, whether it only restores, prefix, lifetime ms or -1, reason, origin
 -- Gives { now ms, identity, base, version, begins, upto, more, standing, incarnation, edit, refused, changes, hosts }
 --       refused: sequence, why.   changes: prefix, version, fate, ms left or -1, reason, origin.   hosts: name, ms ago, facts.
-local FIRST, WIDTH = 10, 7
-local PORTION, SWEPT, DAY, AWAY = 1000, 400, 86400000, 10000
+local FIRST, WIDTH = 11, 7
+local PORTION, SWEPT, DAY, AWAY, OLD = 1000, 400, 86400000, 10000, 10000
 local HOLDS, REMOVED, RAN_OUT = 1, 0, 2
 local MAX_LIVE, MAX_DEAD, MAX_HOSTS, MAX_LIFETIME = 100000, 100000, 10000, 315360000000
 
 local state, blocks, changes, ends, hosts, seen = unpack(KEYS)
 local host, incarnation, call = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local identity, since, lists_all, owner = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
+local identity, since, lists_all, owner, made = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9], tonumber(ARGV[10])
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -78,6 +78,10 @@ elseif redis.call('HLEN', hosts) >= MAX_HOSTS then
   standing = 'crowded'
 end
 
+-- How long the call was on its way. What a host knows of the clock of another server, or of this one before it restarted, says nothing. A call that
+-- is older than OLD was left over, or one of the clocks was set: the host says its edits again, and knows by this answer what time it is.
+local way = made > 0 and identity == own and math.max(now - made, 0) or 0
+
 local function dead()
   return redis.call('ZCOUNT', ends, '-inf', now)
 end
@@ -102,7 +106,8 @@ local function carry_out(at)
   if removes then
     till = now
   elseif lifetime >= 0 then
-    till = now + math.min(lifetime, MAX_LIFETIME)
+    -- Lifetimes are what was left when the call was made. One that has run out on the way still replaces what was there.
+    till = now + math.max(math.min(lifetime, MAX_LIFETIME) - way, 1)
   end
   redis.call('HSET', blocks, prefix, cmsgpack.pack({ version, till, removes, reason, origin }))
   redis.call('ZADD', changes, version, prefix)
@@ -115,7 +120,7 @@ end
 
 local refused = {}
 if standing == 'current' then
-  for at = FIRST, #ARGV, WIDTH do
+  for at = FIRST, way > OLD and 0 or #ARGV, WIDTH do
     local sequence = tonumber(ARGV[at])
     if sequence > edit then
       edit = sequence

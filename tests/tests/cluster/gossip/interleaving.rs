@@ -55,7 +55,7 @@ struct ExpectedBlocks {
 impl ExpectedBlocks {
     fn runs(&mut self, call: &Call<'_>) {
         let args: Vec<String> = call.args.iter().map(|arg| String::from_utf8(arg.clone()).unwrap()).collect();
-        let (head, edits) = args.split_at(9);
+        let (head, edits) = args.split_at(10);
         let (host, incarnation) = (head[0].clone(), head[1].parse::<u64>().unwrap());
         let newest = self.newest.entry(host.clone()).or_default();
         *newest = incarnation.max(*newest);

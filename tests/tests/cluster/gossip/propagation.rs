@@ -7,7 +7,7 @@ use ratelimit_user::{
         gossip::Saved,
         members::State,
     },
-    store::redis::{RedisLink, slot},
+    store::redis::{Call, RedisLink, slot},
 };
 
 use super::{DAY_MS, Host, SECOND, age, block_on, key, open, p, size};
@@ -118,6 +118,51 @@ fn lifetimes_are_those_of_the_store_s_clock_whatever_the_hosts_clocks_say() {
         age(&server, 10);
         b.talk(&mut link).await;
         assert_eq!(b.prefixes(), [""; 0]);
+    });
+}
+
+/// A call with a block of eight seconds that hung on its way for so long: the clock of the host was so much earlier when the call was made.
+fn hung(host: &mut Host, seconds: u64) -> Call<'static> {
+    host.offset_ns -= seconds * SECOND;
+    host.add(NET, Some(8), "short");
+    let call = host.call();
+    host.offset_ns += seconds * SECOND;
+    call
+}
+
+#[test]
+fn a_store_that_hangs_with_a_call_in_hand_does_not_prolong_blocks() {
+    let server = Redis::single(Options::default());
+    block_on(async {
+        let mut link = open(&server.url()).await;
+        let [mut a, mut b] = ["a", "b"].map(Host::new);
+        b.talk(&mut link).await;
+        for (seconds, left) in [(0, Some(8)), (4, Some(4)), (8, None), (9, None)] {
+            // The answer tells what time it is at the store.
+            a.talk(&mut link).await;
+            let call = hung(&mut a, seconds);
+            a.say(call, &mut link).await.unwrap();
+            age(&server, 10);
+            b.talk(&mut link).await;
+            let listed = b.prefixes().contains(&NET.to_owned()).then(|| b.seconds_left(NET).unwrap());
+            assert_eq!(listed, left, "{seconds} s");
+        }
+        // One that is older than ten seconds is left over, or a clock was set: what it says is said again, with what is left then.
+        a.talk(&mut link).await;
+        let call = hung(&mut a, 30);
+        a.add("198.51.100.0/24", Some(60), "long");
+        assert!(a.say(call, &mut link).await.unwrap().again);
+        assert_eq!(a.gossip.waiting(), 2);
+        a.talk(&mut link).await;
+        age(&server, 10);
+        b.talk(&mut link).await;
+        assert_eq!((a.gossip.waiting(), b.prefixes()), (0, vec!["198.51.100.0/24".to_owned()]));
+        // Nothing is known of the clock of a store that has started again.
+        server.ask(&["HSET", &key("state"), "run", "0123456789abcdef"]);
+        let call = hung(&mut a, 5);
+        a.say(call, &mut link).await.unwrap();
+        b.talk(&mut link).await;
+        assert_eq!(b.seconds_left(NET), Some(8));
     });
 }
 
