@@ -1,6 +1,6 @@
 //! A failure as the user gets it: one sentence and the documented exit code.
 
-use std::fmt;
+use std::{fmt, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,21 @@ impl Failure {
         Self { code, message: message.to_string() }
     }
 
+    /// A file that cannot be written: not permitted, or a bad one, such as one on a disk that is full.
+    pub fn cannot_write(path: &Path, error: &io::Error) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+            _ => ExitCode::Usage,
+        };
+        Self::new(code, format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// The failure with more to say about it.
+    #[must_use]
+    pub fn and(self, more: &str) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
+    }
+
     /// Wrong usage or a bad value.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(ExitCode::Usage, message)
@@ -58,7 +73,7 @@ impl From<DataplaneError> for Failure {
             DataplaneError::NoInterface { .. }
             | DataplaneError::ListFull { .. }
             | DataplaneError::PinDirTaken { .. } => ExitCode::Usage,
-            DataplaneError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            DataplaneError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ExitCode::NotPermitted
             }
             DataplaneError::KernelTooOld { .. }

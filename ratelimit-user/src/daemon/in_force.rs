@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     control::protocol::{Reply, Unconfirmed},
-    failure::{ExitCode, Failure},
+    failure::Failure,
     policy::{Policy, changes::changes},
 };
 
@@ -200,7 +200,6 @@ impl PolicyInForce {
     }
 
     fn cannot_keep(&self, error: &std::io::Error) -> Failure {
-        let path = Record::path(&self.state);
-        Failure::new(ExitCode::Unsupported, format!("cannot write {}: {error}", path.display()))
+        Failure::cannot_write(&Record::path(&self.state), error)
     }
 }

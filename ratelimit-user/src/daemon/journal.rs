@@ -24,8 +24,11 @@ const FEW: usize = 1_000;
 const MAX_BYTES: u64 = 1 << 30;
 /// Lines that a file lacks at its end are listed up to this many: the number that says so may be damaged too.
 const MOST_MISSING: usize = 1_000_000;
-/// How long a disk that is full is left alone.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A disk that is full is left alone for so many times as long as it took to find out: whoever changes a list is to hear what is so, and the daemon is not to write all
+/// the time.
+const RESPITE: u32 = 10;
+const SHORTEST_RESPITE: Duration = Duration::from_millis(100);
+const LONGEST_RESPITE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -40,12 +43,14 @@ pub(super) struct Journal {
     is_damaged: bool,
     problem: Option<String>,
     failed: Option<Instant>,
+    /// How long it took to write everything, or to fail at it, the last time.
+    took: Duration,
 }
 
 /// Everything is being written to a file beside it.
 #[derive(Debug)]
 struct Rewriting {
-    worker: JoinHandle<io::Result<usize>>,
+    worker: JoinHandle<(io::Result<usize>, Duration)>,
     meanwhile: Vec<u8>,
     lines: usize,
 }
@@ -73,6 +78,7 @@ impl Journal {
             is_damaged: false,
             problem: None,
             failed: None,
+            took: Duration::ZERO,
         };
         let shown = journal.path.display();
         let lines = match load(&journal.path) {
@@ -160,10 +166,17 @@ impl Journal {
         problem
     }
 
+    /// Whether everything is being written, so that it is about to be known whether the disk takes it.
+    pub(super) fn is_rewriting(&self) -> bool {
+        self.rewriting.is_some()
+    }
+
     /// Whether everything should be written again.
     pub(super) fn is_long(&self) -> bool {
         let is_due = match (&self.file, self.failed) {
-            (None, Some(at)) => at.elapsed() >= PATIENCE,
+            (None, Some(at)) => {
+                at.elapsed() >= (self.took * RESPITE).clamp(SHORTEST_RESPITE, LONGEST_RESPITE)
+            }
             (None, None) => true,
             (Some(_), _) => self.since > self.whole.max(FEW),
         };
@@ -173,7 +186,11 @@ impl Journal {
     /// Begins to write everything again, beside everything else.
     pub(super) fn rewrite(&mut self, notes: Vec<Note>) {
         let target = self.beside("new");
-        let worker = thread::Builder::new().name("journal".to_owned()).spawn(move || write(&target, &notes));
+        let work = move || {
+            let began = Instant::now();
+            (write(&target, &notes), began.elapsed())
+        };
+        let worker = thread::Builder::new().name("journal".to_owned()).spawn(work);
         match worker {
             Ok(worker) => self.rewriting = Some(Rewriting { worker, meanwhile: Vec::new(), lines: 0 }),
             Err(error) => drop(self.failed(&error)),
@@ -193,7 +210,9 @@ impl Journal {
         else {
             return;
         };
-        let written = worker.join().unwrap_or_else(|_| Err(io::Error::other("the writer stopped")));
+        let stopped = |_| (Err(io::Error::other("the writer stopped")), Duration::ZERO);
+        let (written, took) = worker.join().unwrap_or_else(stopped);
+        self.took = took;
         if let Err(error) = written.and_then(|whole| self.switch(&meanwhile, whole, lines)) {
             self.failed(&error);
         }
@@ -409,9 +428,11 @@ mod tests {
         let error = journal.append(&[blocked(THEN[0])]).unwrap_err();
         assert!(error.contains(FILE) && error.contains("No space left"), "{error}");
         assert_eq!(journal.problem(), Some(error.as_str()));
+        let since = Instant::now();
+        (journal.failed, journal.took) = (Some(since), LONGEST_RESPITE);
         assert!(!journal.is_long(), "it is left alone for a while");
-        journal.failed = None;
-        assert!(journal.is_long());
+        (journal.failed, journal.took) = (since.checked_sub(SHORTEST_RESPITE), Duration::from_millis(3));
+        assert!(journal.is_long(), "not for long if it is quick to fail");
         journal.rewrite_now(&whole(&ALL)).unwrap();
         assert_eq!(journal.problem(), None);
         assert_eq!(prefixes(&opened(&dir).1), ALL);

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     sync::{Arc, Mutex, MutexGuard},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, broadcast, mpsc};
@@ -27,6 +27,10 @@ use crate::{
     failure::{ExitCode, Failure},
     stats::{Snapshot, feed::Views},
 };
+
+/// How long an order waits at most for the journal to be written again, and how often it looks whether it is.
+const REWRITTEN_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The running daemon.
 #[derive(Debug)]
@@ -72,13 +76,31 @@ impl Daemon {
         self.host().requests.front.clone()
     }
 
+    /// Waits for the journal where all of it is being written again, because a disk took nothing the last time: what is said is what is so by now.
+    async fn rewritten(&self) {
+        let until = Instant::now() + REWRITTEN_WITHIN;
+        while Instant::now() < until {
+            {
+                let mut host = self.host();
+                host.lists.keeper.journal.settle();
+                if !host.lists.keeper.journal.is_rewriting() {
+                    return;
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Waits until what was written down is on disk. What to say if it is not.
     async fn on_disk(&self, file: Option<Arc<File>>) -> String {
         let synced = match file {
             Some(file) => {
                 tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)
             }
-            None => Ok(Ok(())),
+            None => {
+                self.rewritten().await;
+                Ok(Ok(()))
+            }
         };
         let mut host = self.host();
         if let Err(error) = synced.flatten() {

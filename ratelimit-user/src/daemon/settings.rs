@@ -11,9 +11,12 @@ use super::{
 use crate::{
     config::{self, edit},
     control::protocol::Operator,
-    failure::{ExitCode, Failure},
+    failure::Failure,
     policy::{OF_PLAN, Policy, Setting, pieces},
 };
+
+/// What a file that cannot be written means for the policy.
+const UNCHANGED: &str = "nothing was changed";
 
 /// Whether what is set is also written into the file that the policy came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ impl PolicyInForce {
         let (saved, replacement) = self.prepare_save(&next, &order.settings)?;
         enforcer.enforce(&next)?;
         if let Err(error) = replacement.commit() {
-            let failure = cannot_write(next.file(), &error);
+            let failure = Failure::cannot_write(next.file(), &error).and(UNCHANGED);
             enforcer.enforce(&self.version)?;
             return Err(failure);
         }
@@ -91,8 +94,8 @@ impl PolicyInForce {
             let text = edited(saved.text(), setting, typed, file)?;
             saved = saved.with_text(&text)?;
         }
-        let replacement =
-            Replacement::prepare(file, content.as_bytes()).map_err(|error| cannot_write(file, &error))?;
+        let cannot = |error| Failure::cannot_write(file, &error).and(UNCHANGED);
+        let replacement = Replacement::prepare(file, content.as_bytes()).map_err(cannot)?;
         Ok((saved, replacement))
     }
 
@@ -156,12 +159,4 @@ fn as_typed(after: &Policy, setting: &Setting, typed: &str) -> Vec<String> {
         pieces.iter().find(same).map_or_else(|| rate.to_string(), |piece| (*piece).to_owned())
     };
     rates.iter().map(words).collect()
-}
-
-fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
-    let code = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
-        _ => ExitCode::Usage,
-    };
-    Failure::new(code, format!("cannot write {}: {error}; nothing was changed", file.display()))
 }

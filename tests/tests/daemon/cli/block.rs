@@ -1,12 +1,18 @@
 //! `ratelimit block`: the block list.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use ratelimit_common::abi::{list::ALLOWED, user::NO_USER};
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
     daemon::{Daemon, Edge},
-    netns::EDGE,
+    netns::{EDGE, run},
 };
 use ratelimit_user::dataplane::{kernel, pin::PinDir};
 
@@ -82,7 +88,7 @@ fn lists_outlive_the_maps_and_each_change_is_a_line_of_the_log_with_who_and_why(
     // As after a reboot, nothing is left in the kernel; nor in the state directory.
     assert!(edge.cli(&["detach"]).status.success());
     assert_eq!(super::pins(&edge), [""; 0]);
-    std::fs::remove_dir_all(edge.state()).unwrap();
+    fs::remove_dir_all(edge.state()).unwrap();
     let daemon = start();
     daemon.wait_for_log("3 prefixes are blocked or allowed again");
     let blocks = edge.json(&["block", "list"])["blocks"].clone();
@@ -201,4 +207,76 @@ fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
     assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
     let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
     assert_refused(&escape, 2, &["control characters"]);
+}
+
+/// A state directory on a disk of its own.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn below(edge: &Edge) -> Self {
+        fs::create_dir_all(edge.state()).unwrap();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(edge.state()));
+        Self(edge.state())
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    fn fill(&self) {
+        let mut file = File::create(self.filler()).unwrap();
+        while file.write_all(&[0; 512]).is_ok() {}
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_that_has_room_again_is_noticed_by_the_next_order_and_by_status() {
+    const NOT_ON_DISK: &str = "NOT ON DISK";
+    let edge = Edge::new();
+    let disk = SmallDisk::below(&edge);
+    let daemon = edge.start(POLICY);
+    let mut numbers = 0..;
+    let mut add = || {
+        let prefix = format!("2001:db8::{:x}", numbers.next().unwrap());
+        stdout(&edge.cli(&[
+            "block",
+            "add",
+            &prefix,
+            "--reason",
+            "sixty-three bytes of reason fill a disk quickly",
+        ]))
+    };
+    disk.fill();
+    while !add().contains(NOT_ON_DISK) {}
+    // Other files on it are not written either, whoever asks for it.
+    let other = edge.dir().join("other.toml");
+    fs::write(&other, "[source]\nlimits = [\"444 packets/s\"]\n").unwrap();
+    assert_refused(
+        &edge.cli(&["apply", &other.display().to_string()]),
+        2,
+        &["cannot write", "policy-in-force.json", "No space left"],
+    );
+    assert!(add().contains(NOT_ON_DISK), "it is still full");
+    fs::remove_file(disk.filler()).unwrap();
+    let freed = Instant::now();
+    while add().contains(NOT_ON_DISK) {}
+    assert!(freed.elapsed() < Duration::from_secs(3), "{:?} after there was room", freed.elapsed());
+    let warnings = || edge.json(&["status"])["warnings"].to_string();
+    assert!(!warnings().contains(NOT_ON_DISK), "{}", warnings());
+    disk.fill();
+    while !add().contains(NOT_ON_DISK) {}
+    assert!(warnings().contains(NOT_ON_DISK), "{}", warnings());
+    // Nobody gives an order: the daemon finds out by itself.
+    fs::remove_file(disk.filler()).unwrap();
+    let freed = Instant::now();
+    while warnings().contains(NOT_ON_DISK) {
+        assert!(freed.elapsed() < Duration::from_secs(5), "{}", warnings());
+    }
+    daemon.kill_9();
 }
