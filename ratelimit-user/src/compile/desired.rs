@@ -164,10 +164,22 @@ impl Desired {
         for set in sets.chain([&mut next.policy.source.set]).filter(|set| is_lost(set)) {
             set.owed_since_q8 = now_q8;
         }
-        next.policy.generation += 1;
-        (next.keeps_policy, next.keeps_tables) = (false, true);
-        (next.new_users, next.new_user_windows, next.changed_totals) = (vec![], vec![], vec![]);
+        next.begin_again();
+        next.keeps_tables = true;
         Some(next)
+    }
+
+    /// The same policy once more, for a change of what it says beside its limits: whatever it began anew has begun.
+    pub(super) fn begin_again(&mut self) {
+        self.policy.generation += 1;
+        self.keeps_policy = false;
+        (self.new_users, self.new_user_windows, self.changed_totals) = (vec![], vec![], vec![]);
+    }
+
+    /// Has the limits of users written where nobody reads them until the policy says so.
+    pub(super) fn use_other_tables(&mut self) {
+        self.keeps_tables = false;
+        self.policy.tables = table(Some(self.policy.tables), false);
     }
 
     /// Has no window admit anything. What windows say of sources and users stays as it is.

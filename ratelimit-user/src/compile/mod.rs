@@ -1,6 +1,7 @@
 //! From what the operator wants to what the maps must hold. Pure: no kernel, no clock, no files.
 
 mod aggregation;
+mod debts;
 mod desired;
 mod destination;
 mod facts;

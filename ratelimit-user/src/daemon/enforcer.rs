@@ -1,11 +1,11 @@
 //! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
 
-use ratelimit_common::limit::gcra;
+use ratelimit_common::{abi::LimitSet, limit::gcra};
 
 use super::{log, requests::Requests, version::PolicyVersion};
 use crate::{
     compile::{self, Before, Desired, HostFacts, lists::Lists},
-    dataplane::{kernel::KernelMaps, probe, sysctl::TcpSettings},
+    dataplane::{DataplaneError, kernel::KernelMaps, probe, sysctl::TcpSettings},
     failure::Failure,
     policy::Policy,
 };
@@ -21,6 +21,15 @@ pub(super) struct EnforcedPolicy {
 }
 
 impl EnforcedPolicy {
+    /// Gives a user its whole burst again, also what a change of its limits has it owe.
+    pub(super) fn reset_user(&mut self, index: u32) -> Result<(), DataplaneError> {
+        if let Some(next) = self.desired.forgiving(index) {
+            self.maps.set_policy(&next)?;
+            self.desired = next;
+        }
+        self.maps.refill_user(index)
+    }
+
     /// Says to the kernel that the policy is in force now, if that makes a difference: one that loses sight of what was spent admits nothing until the
     /// moment that it was compiled for, which is a second ahead because lists may take that long.
     pub(super) fn begin(&mut self, compiled_for_q8: u64) {
@@ -31,6 +40,18 @@ impl EnforcedPolicy {
             Err(error) => log::warning(format!("{error}: limits admit nothing for up to a second")),
         }
     }
+}
+
+/// Has users owe what they have spent under limits that the next policy has slower. What cannot be read is not owed: the policy comes into force all the same.
+pub(super) fn carry_debts(next: &mut Desired, before: impl Fn(u32) -> Option<LimitSet>, maps: &KernelMaps) {
+    let bucket = |user: u32| match maps.user_bucket(user) {
+        Ok(bucket) => Some(bucket),
+        Err(error) => {
+            log::warning(format!("{error}: a user may have part of a burst twice"));
+            None
+        }
+    };
+    next.carry_debts(before, bucket, gcra::time_q8(probe::now_ns()));
 }
 
 /// Everything that a policy is put in force with.
@@ -52,7 +73,8 @@ impl Enforcer<'_> {
         let in_force = maps.policy();
         let compiled_for_q8 = probe::switch_q8();
         let before = in_force.as_deref().map(|policy| Before::known(policy, desired, compiled_for_q8));
-        let next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
+        let mut next = compile::desired(policy, &facts, desired.policy.generation + 1, before);
+        carry_debts(&mut next, |user| desired.user_set(user).copied(), maps);
         let written = maps.enforce(self.lists, Some(desired), &next)?;
         self.enforced.desired = next;
         self.enforced.facts = facts;

@@ -9,6 +9,7 @@ use super::{
     cluster::{self, Cluster},
     drops::Drops,
     enforcer::EnforcedPolicy,
+    enforcer::carry_debts,
     headroom::HeadroomWatch,
     host::Host,
     in_force::PolicyInForce,
@@ -128,14 +129,16 @@ fn put_in_force(
     let users = maps.user_sets()?;
     // Drivers may take seconds to attach, and a policy says from when on what a change loses sight of counts as spent: so this is done
     // once more after that.
-    let compile = |generation: u64, now_q8: u64| {
+    let compile = |maps: &KernelMaps, generation: u64, now_q8: u64| {
         let in_force = before.as_deref().zip(names_before.as_ref());
         let in_force =
             in_force.map(|(policy, names)| Before { policy, names, users: &users, desired: None, now_q8 });
-        compile::desired(policy, &facts, generation, in_force)
+        let mut desired = compile::desired(policy, &facts, generation, in_force);
+        carry_debts(&mut desired, |user| users.get(user as usize).copied(), maps);
+        desired
     };
     let mut compiled_for_q8 = probe::switch_q8();
-    let mut desired = compile(generation, compiled_for_q8);
+    let mut desired = compile(&maps, generation, compiled_for_q8);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
     kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
@@ -148,7 +151,7 @@ fn put_in_force(
     let mut guarded = others.held_while(&mut maps, &mut desired, attach)?;
     if before.is_some() || others.lost_sight() {
         compiled_for_q8 = probe::switch_q8();
-        desired = compile(desired.policy.generation, compiled_for_q8);
+        desired = compile(&maps, desired.policy.generation, compiled_for_q8);
         progress::step("writing the policy into the kernel");
         others.enforce(&mut maps, &mut lists, &desired)?;
     }

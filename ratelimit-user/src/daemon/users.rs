@@ -113,7 +113,7 @@ pub(super) fn reset_user(host: &mut Host, name: &str, by: &By<'_>) -> Result<Rep
         return Err(Failure::new(ExitCode::Found, why));
     }
     let index = place_of(&host.enforced, name)?;
-    host.enforced.maps.refill_user(index)?;
+    host.enforced.reset_user(index)?;
     let unheard = host.cluster.as_mut().and_then(|cluster| cluster.reset_in_store(user));
     let done = reset_sentence(name, unheard, policy.limits_requests());
     log::info(format!("user {name} reset by {by}: {done}"));
@@ -162,12 +162,13 @@ fn buckets(
 ) -> Vec<UserBucket> {
     let left = |(rate, place): (&Rate, Option<usize>)| {
         let (leased, share_percent) = place.and_then(&held).unzip();
-        let own = place.map_or(rate.burst, |place| match leased {
-            Some(_) => {
-                let limit = &set.limits[place];
-                Level::of(bucket.tat_q8[place], limit.tolerance_q8, now_q8, Start::FULL).left(limit)
+        let own = place.map_or(rate.burst, |place| {
+            let (limit, tat_q8) = (&set.limits[place], bucket.tat_q8[place]);
+            let start = Start::of(set, limit, now_q8);
+            match leased {
+                Some(_) => Level::of(tat_q8, limit.tolerance_q8, now_q8, start).left(limit),
+                None => left(rate, start.spent_q8(gcra::ahead_q8(tat_q8, now_q8))),
             }
-            None => left(rate, bucket.tat_q8[place], now_q8),
         });
         UserBucket {
             limit: rate.to_string(),
@@ -181,8 +182,8 @@ fn buckets(
 }
 
 /// Units that a bucket has left: its burst, less what has not been refilled yet.
-fn left(rate: &Rate, tat_q8: u64, now_q8: u64) -> u64 {
-    let spent_ns = u128::from(gcra::ahead_q8(tat_q8, now_q8)) >> gcra::TIME_FRAC_BITS;
+fn left(rate: &Rate, spent_q8: u64) -> u64 {
+    let spent_ns = u128::from(spent_q8) >> gcra::TIME_FRAC_BITS;
     let spent = (spent_ns * u128::from(rate.amount)).div_ceil(u128::from(rate.period.ns()));
     u128::from(rate.burst).saturating_sub(spent) as u64
 }
@@ -216,7 +217,7 @@ mod tests {
             (now + 10 * second, 0),
             (now + 99 * second, 0),
         ] {
-            assert_eq!(left(&rate, tat, now), expected, "{tat}");
+            assert_eq!(left(&rate, gcra::ahead_q8(tat, now)), expected, "{tat}");
         }
     }
 

@@ -4,9 +4,10 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{Reason, Verdict, counter::Fate},
+    abi::{Bucket, Reason, Verdict, counter::Fate},
     limit::gcra::time_q8,
 };
+use ratelimit_ebpf::rows::{Row, Rows as _};
 use ratelimit_tests::{frames::Ipv4, memory::Memory, policies};
 use ratelimit_user::compile::{self, Before, Desired, HostFacts};
 
@@ -38,8 +39,17 @@ impl Host {
         let now_q8 = time_q8(self.memory.now_ns.get());
         let before = Before::known(&self.desired.policy, &self.desired, now_q8);
         let generation = self.desired.policy.generation + 1;
-        self.desired = compile::desired(&policies::parsed(text), facts, generation, Some(before));
+        let mut next = compile::desired(&policies::parsed(text), facts, generation, Some(before));
+        next.carry_debts(|user| self.desired.user_set(user).copied(), |user| Some(self.bucket(user)), now_q8);
+        self.desired = next;
         self.memory.enforce(&self.desired);
+    }
+
+    /// The words of a user.
+    fn bucket(&self, user: u32) -> Bucket {
+        let first = self.memory.find(Row::User(user)).unwrap();
+        let word = |place| self.memory.read(Memory::along(first, place));
+        Bucket { tat_q8: std::array::from_fn(word), ..Bucket::FULL }
     }
 
     fn wait_ms(&self, ms: u64) {
@@ -159,6 +169,57 @@ fn windows_of_users_keep_what_they_counted_when_others_come_and_go() {
         let user = "[[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]";
         format!("{}{user}\nnetwork = [{list}]\n", source("limits = [\"1M packets/s\"]"))
     });
+}
+
+/// A user of this network, where sources are not limited.
+fn user(network: &str) -> String {
+    let user = "[[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]";
+    format!("{}{user}\nnetwork = [{network}]\n", source("limits = [\"1M packets/s\"]"))
+}
+
+#[test]
+fn a_user_whose_limits_change_there_and_back_has_no_burst_again() {
+    let slow = "\"500 packets/hour burst 500\"";
+    let fast = "\"5000 packets/hour burst 500\"";
+    let both = "\"5000 packets/hour burst 500\", \"1 MB/s burst 10 MB\"";
+    let day = "\"50 packets/day\"";
+    for other in [fast, both, "\"600 packets/hour burst 500\"", day] {
+        let mut host = Host::new(&user(slow));
+        for round in 0..6 {
+            host.flood(700);
+            host.wait_ms(500);
+            host.change(&user(if round % 2 == 0 { other } else { slow }));
+            // Nobody is refused for more than what was spent: what the limit gives from then on passes. The first packet may find a debt that is longer than it
+            // can be under the limit, and makes it an empty bucket.
+            host.flood(1);
+            host.wait_ms(7_300);
+            assert!(other == day || host.flood(1) == 1, "round {round} with {other}");
+        }
+        let admitted = host.admitted;
+        let most = 500 + 5_000 * (host.memory.now_ns.get() - host.start) / SECOND / 3_600 + 1;
+        assert!(admitted <= most, "{admitted} admitted, {most} are the most, with {other}");
+    }
+}
+
+#[test]
+fn a_limit_of_a_user_that_becomes_slower_keeps_as_many_packets_as_were_spent() {
+    let mut host = Host::new(&user("\"200 packets/day\""));
+    assert_eq!(host.flood(30), 30);
+    host.change(&user("\"50 packets/day\""));
+    assert_eq!(host.flood(100), 20, "thirty of fifty were spent");
+    host.wait_ms(3_600_000);
+    assert_eq!(host.flood(100), 2, "and it fills at its rate");
+    // One that has spent nothing is refused nothing.
+    let mut idle = Host::new(&user("\"200 packets/day\""));
+    idle.change(&user("\"50 packets/day\""));
+    assert_eq!(idle.flood(100), 50);
+    // One that becomes quicker refuses nobody for what was not spent.
+    let mut quicker = Host::new(&user("\"50 packets/day burst 50\""));
+    quicker.flood(10);
+    quicker.change(&user("\"5000 packets/s burst 5000\""));
+    quicker.flood(1);
+    quicker.wait_ms(1_000);
+    assert_eq!(quicker.flood(2_000), 2_000);
 }
 
 /// Ways to limit one source to the same packets, with a prefilter and without.

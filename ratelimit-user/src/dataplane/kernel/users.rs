@@ -23,8 +23,7 @@ impl fmt::Debug for UserTable<'_> {
 impl UserTable<'_> {
     /// The limits of a user in force, and its buckets.
     pub fn user(&self, index: u32) -> Result<(LimitSet, Bucket), DataplaneError> {
-        let unread = DataplaneError::map("read the buckets of a user");
-        let bucket = self.maps.users.get(&index, 0).map_err(unread)?;
+        let bucket = self.maps.user_bucket(index)?;
         let set = self.limits.as_ref().map(|table| table.get(&index, 0).map_err(READ)).transpose()?;
         Ok((set.unwrap_or(LimitSet::NONE), bucket))
     }
@@ -36,7 +35,12 @@ impl KernelMaps {
         Ok(UserTable { maps: self, limits: self.user_table()? })
     }
 
-    /// Gives a user its whole burst again.
+    /// The buckets of a user.
+    pub fn user_bucket(&self, index: u32) -> Result<Bucket, DataplaneError> {
+        self.users.get(&index, 0).map_err(DataplaneError::map("read the buckets of a user"))
+    }
+
+    /// Gives a user its whole burst again, but for what its limits say that it owes.
     pub fn refill_user(&mut self, index: u32) -> Result<(), DataplaneError> {
         let first = index * SET_WINDOWS as u32;
         self.begin_windows(&(first..first + SET_WINDOWS as u32).collect::<Vec<_>>())?;

@@ -109,6 +109,18 @@ fn a_user_moves_to_another_plan_from_the_next_packet_on_and_keeps_what_it_spent(
     assert_answer(&edge.cli(&["rollback"]), 0, &["is in force again"]);
     assert_eq!(edge.json(&["user", "get", "acme"])["plan"], "free");
     assert!(!fs::read_to_string(edge.policy()).unwrap().contains("plan = \"gold\""), "the file is untouched");
+    // Sixty of 200 were spent, which is more than all of 50.
+    assert_eq!(left(&edge), 0);
+    send(&edge, 5);
+    assert_eq!(edge.dropped("limit_user"), 20, "no burst again on the way back either");
+    daemon.kill_9();
+    let _daemon = edge.start_again();
+    send(&edge, 5);
+    assert_eq!((edge.dropped("limit_user"), left(&edge)), (25, 0), "nor by a restart");
+    assert!(stdout(&edge.cli(&["user", "reset", "acme"])).contains("user acme has its whole burst again"));
+    assert_eq!(left(&edge), 50);
+    send(&edge, 20);
+    assert_eq!((edge.dropped("limit_user"), left(&edge)), (25, 30));
 }
 
 #[test]
