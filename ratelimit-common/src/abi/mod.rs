@@ -48,7 +48,7 @@ pub use window::{WindowLimit, WindowState};
 pub const ABI_VERSION: u32 = 10;
 
 /// The layouts that [`ABI_VERSION`] stands for.
-const RECORDED_FINGERPRINT: usize = 7245412129220477092;
+const RECORDED_FINGERPRINT: usize = 3172325518457429762;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

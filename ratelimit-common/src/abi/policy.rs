@@ -8,7 +8,10 @@ use super::{
     service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
 };
-use crate::{abi_struct, limit::gcra};
+use crate::{
+    abi_struct,
+    limit::{aggregation, gcra},
+};
 
 /// Limits that one source can have at once.
 pub const MAX_LIMITS: usize = 4;
@@ -237,7 +240,7 @@ abi_struct! {
 
 abi_struct! {
     /// Addresses that share a prefix, held to a multiple of what one source may have.
-    pub struct PrefixLevel: 32 {
+    pub struct PrefixLevel: 40 {
         /// Mask for bytes 0 to 7 of a source's key, native load.
         pub mask_hi: u64,
         /// Mask for bytes 8 to 15 of a source's key, native load.
@@ -246,6 +249,8 @@ abi_struct! {
         pub multiple: u64,
         /// Its reciprocal, see `limit::aggregation`.
         pub reciprocal: u64,
+        /// What the prefix pays for any packet that is no SYN and no fragment, see [`Policy::price_packets`].
+        pub packet_q8: u64,
     }
 }
 
@@ -272,7 +277,7 @@ impl Squeeze {
 
 abi_struct! {
     /// Wider and wider prefixes around a source.
-    pub struct Aggregation: 256 {
+    pub struct Aggregation: 304 {
         /// How far the bucket of a prefix may run ahead, as for one source; 0 switches prefix aggregation off.
         pub tolerance_q8: u64,
         /// How far sources that are not proven to be real may push the bucket of a prefix, as time: less, so that who forges addresses cannot take
@@ -282,7 +287,7 @@ abi_struct! {
         pub adds: u64,
         /// What a cell may give out to prefixes that have no entry.
         pub cell_tolerance_q8: u64,
-        /// What any packet of a source costs that is no SYN and no fragment, see [`Policy::packet_q8`].
+        /// What any packet of a source costs that is no SYN and no fragment, see [`Policy::price_packets`].
         pub packet_q8: u64,
         /// How sources share what is left.
         pub squeeze: Squeeze,
@@ -306,12 +311,12 @@ impl Aggregation {
 
 impl PrefixLevel {
     /// Fills the slots of aggregation levels that are not in use.
-    pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0, reciprocal: 0 };
+    pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0, reciprocal: 0, packet_q8: 0 };
 }
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 343272 {
+    pub struct Policy: 343320 {
         /// Counts policies since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -405,14 +410,17 @@ impl Policy {
         self.user_count == 0 && self.window_count == 0 && !counts_bytes && !by_service
     }
 
-    /// What any packet of a source that is no SYN and no fragment costs under the dearest of its limits; 0 if packets do not [weigh
+    /// Has prefixes know what any packet of a source that is no SYN and no fragment costs under the dearest of its limits; 0 if packets do not [weigh
     /// alike](Self::weighs_alike), or no prefilter says who has shown a connection.
-    pub fn packet_q8(&self) -> u64 {
-        if !self.weighs_alike() || self.source.set.prefilter_tolerance_q8 == 0 {
-            return 0;
-        }
+    pub fn price_packets(&mut self) {
+        let is_priced = self.weighs_alike() && self.source.set.prefilter_tolerance_q8 != 0;
         let packets = self.source.set.limits.iter().filter(|limit| limit.meter == Meter::Packets as u32);
-        packets.map(|limit| gcra::bounded_charge_q8(limit, 1)).max().unwrap_or(0)
+        let dearest_q8 = packets.map(|limit| gcra::bounded_charge_q8(limit, 1)).max().filter(|_| is_priced);
+        self.aggregation.packet_q8 = dearest_q8.unwrap_or(0);
+        for level in self.aggregation.prefix_levels.iter_mut().flatten() {
+            level.packet_q8 =
+                aggregation::share_q8(self.aggregation.packet_q8, level.multiple, level.reciprocal);
+        }
     }
 
     /// What becomes of a packet of a service that was refused for a reason. A policy on trial drops nothing at all; for its own limits

@@ -99,7 +99,7 @@ fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party
         let prefix = Prefix::around(policy, request, prefix_level, number(family, index), charge_q8);
         match step {
             Step::Judge => {
-                let pressure = prefix.judge(tables, policy, request, party)?;
+                let pressure = prefix.judge(tables, policy, request, party, prefix_level)?;
                 // Forgotten, or the verifier would follow each way to each pressure by itself.
                 hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
             }
@@ -158,7 +158,14 @@ impl Prefix {
     }
 
     #[inline(always)]
-    fn judge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
+    fn judge<T: Tables>(
+        &self,
+        tables: &T,
+        policy: &Policy,
+        request: &Request,
+        party: Party,
+        prefix_level: &PrefixLevel,
+    ) -> Option<u32> {
         let cell = tables.prefix_level_cell(self.cell)?;
         let restart = policy.aggregation.cell_tolerance_q8;
         let now_q8 = request.now_q8;
@@ -167,7 +174,7 @@ impl Prefix {
             let after = settled(tables, word, &whole, now_q8, self.charge_q8, Start::after(restart));
             let Some(tat_q8) = after else {
                 if party != Party::Proven {
-                    self.remember_spent(tables, cell, policy, request, word);
+                    remember_spent(tables, cell, policy, request, (word, prefix_level));
                 }
                 return None;
             };
@@ -175,7 +182,8 @@ impl Prefix {
             let debt_q8 = ahead_q8(tat_q8, now_q8);
             let pressure = fair::pressure(&policy.aggregation.squeeze, debt_q8, end_q8);
             if pressure != 0 && party != Party::Proven {
-                self.remember_squeezed(tables, cell, policy, request, debt_q8.wrapping_sub(self.charge_q8));
+                let debt_q8 = debt_q8.wrapping_sub(self.charge_q8);
+                remember_squeezed(tables, cell, policy, request, (debt_q8, prefix_level));
             }
             return Some(pressure);
         }
@@ -186,53 +194,6 @@ impl Prefix {
         } else {
             None
         }
-    }
-
-    /// Remembers until when the prefix has nothing left for a packet like this of a source that is not proven: its bucket only fills with time.
-    #[inline(always)]
-    fn remember_spent<T: Tables>(
-        &self,
-        tables: &T,
-        cell: T::PrefixLevelCell,
-        policy: &Policy,
-        request: &Request,
-        word: T::Word,
-    ) {
-        let name = self.negative_name(policy, request);
-        let now_q8 = request.now_q8;
-        let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
-        let until_q8 = tables.load(word).wrapping_add(self.charge_q8).wrapping_sub(tolerance_q8);
-        let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
-        let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
-        tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
-        lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
-    }
-
-    /// Remembers how hard the prefix squeezes sources that are not proven, while it owes so much. Not for every packet: what is there is good
-    /// for a while, and other CPUs read the word.
-    #[inline(always)]
-    fn remember_squeezed<T: Tables>(
-        &self,
-        tables: &T,
-        cell: T::PrefixLevelCell,
-        policy: &Policy,
-        request: &Request,
-        debt_q8: u64,
-    ) {
-        let name = self.negative_name(policy, request);
-        let word = tables.prefix_level_squeezed(cell);
-        if squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
-            tables.store(word, squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8));
-        }
-        lane::crowd(tables, request.now_q8 >> gcra::TIME_FRAC_BITS);
-    }
-
-    /// What its cell knows it by.
-    #[inline(always)]
-    fn negative_name(&self, policy: &Policy, request: &Request) -> u64 {
-        let PrefixKey { hi, lo, .. } = self.key(policy, request);
-        let hash = prefilter::hash(SourceKey { hi, lo }, policy.prefilter.secret);
-        prefilter::negative_name(hash, policy.generation)
     }
 
     #[inline(always)]
@@ -278,6 +239,50 @@ impl Prefix {
         track(tables, cell, policy, now_q8);
         true
     }
+}
+
+/// Remembers until when the prefix has nothing left for a packet of a source that is not proven: its bucket only fills with time. A SYN or a
+/// fragment may have been too dear while there is enough for others.
+#[inline(always)]
+fn remember_spent<T: Tables>(
+    tables: &T,
+    cell: T::PrefixLevelCell,
+    policy: &Policy,
+    request: &Request,
+    (word, prefix_level): (T::Word, &PrefixLevel),
+) {
+    let name = negative_name(policy, request, prefix_level);
+    let now_q8 = request.now_q8;
+    let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
+    let until_q8 = tables.load(word).wrapping_add(prefix_level.packet_q8).wrapping_sub(tolerance_q8);
+    let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
+    let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
+    tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
+    lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
+}
+
+/// Remembers how hard the prefix squeezes sources that are not proven, while it owes so much. Not for every packet: what is there is good
+/// for a while, and other CPUs read the word.
+#[inline(always)]
+fn remember_squeezed<T: Tables>(
+    tables: &T,
+    cell: T::PrefixLevelCell,
+    policy: &Policy,
+    request: &Request,
+    (debt_q8, prefix_level): (u64, &PrefixLevel),
+) {
+    let name = negative_name(policy, request, prefix_level);
+    let word = tables.prefix_level_squeezed(cell);
+    if squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
+        tables.store(word, squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8));
+    }
+    lane::crowd(tables, request.now_q8 >> gcra::TIME_FRAC_BITS);
+}
+
+/// What the cell of the prefix of a level around a source knows it by.
+#[inline(always)]
+fn negative_name(policy: &Policy, request: &Request, prefix_level: &PrefixLevel) -> u64 {
+    prefilter::negative_name(prefix_hash(policy, request.key, prefix_level), policy.generation)
 }
 
 /// Sees to it that the cell is tracked until every entry behind it is full again.

@@ -1,7 +1,7 @@
 //! Sources that a prefix around them is known to refuse, whatever else is known of them: one that is used up, or one that squeezes them harder than they
 //! can bear. Asked before the source is looked up, because a flood from everywhere in a prefix has more sources than any cache holds.
 //!
-//! Not about who may be proven, for whom prefixes keep something back; not about segments, which may belong to a connection; not where a total may
+//! Not about who may be proven, for whom prefixes keep something back; not about segments of TCP, which may belong to a connection; not where a total may
 //! refuse first; and not where packets differ in what they cost.
 
 use ratelimit_common::{

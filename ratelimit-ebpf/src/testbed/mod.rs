@@ -114,7 +114,7 @@ struct HandedOver(Successor);
 
 impl TestHost {
     pub(crate) fn new(mut policy: Box<Policy>) -> Self {
-        policy.aggregation.packet_q8 = policy.packet_q8();
+        policy.price_packets();
         let mut lane_policy = policy.clone();
         lane_policy.leave_lenient_to_limiter();
         Self {

@@ -109,7 +109,12 @@ pub(crate) fn aggregated(set: &LimitSet, prefix: u32, multiple: u64) -> Aggregat
     };
     let mask = (u32::MAX << (32 - prefix)).to_be_bytes();
     let mask = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, mask[0], mask[1], mask[2], mask[3]]);
-    aggregation.prefix_levels[0][0] =
-        PrefixLevel { mask_hi: u64::MAX, mask_lo: mask, multiple, reciprocal: reciprocal(multiple) };
+    aggregation.prefix_levels[0][0] = PrefixLevel {
+        mask_hi: u64::MAX,
+        mask_lo: mask,
+        multiple,
+        reciprocal: reciprocal(multiple),
+        packet_q8: 0,
+    };
     aggregation
 }

@@ -39,7 +39,13 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
 
 fn compile_prefix_level(prefix_level: &AggregationLevel, mask: SourceKey) -> abi::PrefixLevel {
     let reciprocal = aggregation::reciprocal(prefix_level.multiple);
-    abi::PrefixLevel { mask_hi: mask.hi, mask_lo: mask.lo, multiple: prefix_level.multiple, reciprocal }
+    abi::PrefixLevel {
+        mask_hi: mask.hi,
+        mask_lo: mask.lo,
+        multiple: prefix_level.multiple,
+        reciprocal,
+        packet_q8: 0,
+    }
 }
 
 pub(super) fn v4_mask(bits: u8) -> SourceKey {

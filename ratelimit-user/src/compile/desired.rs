@@ -297,7 +297,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         user_sources.push((index as u16 + 1, user.sources().clone()));
     }
     windows.write(&mut compiled);
-    compiled.aggregation.packet_q8 = compiled.packet_q8();
+    compiled.price_packets();
     let keeps_tables = known.is_some_and(|known| known.users == users && known.destinations == destinations);
     compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
     // Prefixes that go from one user to another are in the lists, not here.

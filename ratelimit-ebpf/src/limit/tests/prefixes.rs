@@ -36,7 +36,10 @@ fn a_prefix_that_is_in_use_never_begins_again_with_its_cell() {
 
 #[test]
 fn a_cpu_looks_for_used_up_prefixes_for_six_tenths_of_a_second_after_it_has_met_one() {
-    let host = host();
+    let mut policy = empty();
+    policy.source.set = prefiltered(&["10 packets/s burst 10"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 2);
+    let host = TestHost::new(policy);
     let now_ns = host.now_ns.get();
     let from = |last| host.reason(&udp([7, last], 53, 8));
     assert!((0..10).all(|last| from(last) == Reason::Conforming) && !lane::is_crowded(&host, now_ns));
