@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{DaemonArgs, Format, order::order};
+use super::{DaemonArgs, Format, operator::Force, order::order};
 use crate::{control::protocol::Order, failure::Failure};
 
 /// Go back to the policy before the last apply, limit set, user set or SIGHUP.
@@ -13,6 +13,8 @@ use crate::{control::protocol::Order, failure::Failure};
 #[derive(Debug, Args)]
 pub(super) struct Rollback {
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     daemon: DaemonArgs,
     #[command(flatten)]
     format: Format,
@@ -20,6 +22,7 @@ pub(super) struct Rollback {
 
 impl Rollback {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        order(&self.daemon.state, Order::Rollback, self.format.output)
+        let operator = self.force.operator();
+        order(&self.daemon.state, Order::Rollback { operator }, self.format.output)
     }
 }

@@ -92,9 +92,9 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             in_force.apply(order, &operator, &by(Some(&operator)), &mut enforcer)
         }
         Order::Confirm => host.in_force.confirm(&by(None)),
-        Order::Rollback => {
+        Order::Rollback { operator } => {
             let (in_force, mut enforcer) = host.change();
-            in_force.rollback(&by(None), &mut enforcer)
+            in_force.rollback(&operator, &by(Some(&operator)), &mut enforcer)
         }
         Order::AttackList => Ok(Reply::Attacks(host.attacks.list())),
         Order::AttackShow { number } => Ok(Reply::Attack(Box::new(host.attacks.show(number)?))),

@@ -11,7 +11,7 @@ use super::{
     in_force::{PolicyInForce, Unread},
     log,
     version::PolicyVersion,
-    vital::refuse_starving,
+    vital::{complain_of_policy, refuse_policy},
     waiting::ConfirmationWait,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl PolicyInForce {
         self.refuse_while_waiting("apply")?;
         let time = order.confirm_ns.map(ConfirmationWait::time).transpose()?;
         let (next, warnings) = PolicyVersion::parse(&mut self.reader, &order.file, order.text)?;
-        refuse_starving(next.policy(), self.policy(), enforcer.lists, operator)?;
+        refuse_policy(next.policy(), self.policy(), enforcer.lists, operator)?;
         let rows = changes(self.policy(), next.policy());
         match time {
             Some(_) => self.keep_while_waiting(next.file())?,
@@ -113,14 +113,21 @@ impl PolicyInForce {
     }
 
     /// Back to the policy before the last change.
-    pub(super) fn rollback(&mut self, by: &By<'_>, enforcer: &mut Enforcer<'_>) -> Result<Reply, Failure> {
-        if self.waiting.is_some() {
+    pub(super) fn rollback(
+        &mut self,
+        operator: &Operator,
+        by: &By<'_>,
+        enforcer: &mut Enforcer<'_>,
+    ) -> Result<Reply, Failure> {
+        if let Some(waiting) = &self.waiting {
+            refuse_policy(waiting.version_before.policy(), self.policy(), enforcer.lists, operator)?;
             self.end_wait(&format!("asked for by {by}"), enforcer)?;
         } else {
             let Some(previous) = self.previous.clone() else {
                 let message = "no policy was in force before this one; nothing was changed";
                 return Err(Failure::new(ExitCode::Found, message));
             };
+            refuse_policy(previous.policy(), self.policy(), enforcer.lists, operator)?;
             self.keep_version(&previous)?;
             if let Err(failure) = enforcer.enforce(&previous) {
                 self.keep_in_force()?;
@@ -158,11 +165,7 @@ impl PolicyInForce {
             log::warning(row);
         }
         // Nobody is there to say --force.
-        if let Err(failure) =
-            refuse_starving(next.policy(), self.policy(), enforcer.lists, &Operator::default())
-        {
-            log::warning(format!("not refused, because the policy file says so: {failure}"));
-        }
+        complain_of_policy(next.policy(), self.policy(), enforcer.lists, "the policy file says so");
         enforcer.enforce(&next)?;
         self.supersede(next);
         if let Err(failure) = self.forget() {
@@ -177,6 +180,8 @@ impl PolicyInForce {
             return false;
         };
         let why = format!("nobody confirmed within {} s", waiting.time_to_confirm.as_secs_f64());
+        let before = waiting.version_before.policy();
+        complain_of_policy(before, self.policy(), enforcer.lists, "nobody confirmed what is in force");
         let ended = self.end_wait(&why, enforcer);
         if let Err(failure) = &ended {
             log::error(format!("NOT ROLLED BACK, trying again: {failure}"));

@@ -72,7 +72,12 @@ impl Host {
 
     /// The lists, and everything that a change of them reaches.
     pub(super) fn list_editor(&mut self) -> ListEditor<'_> {
-        ListEditor { book: &mut self.lists, maps: &mut self.enforced.maps, cluster: self.cluster.as_mut() }
+        ListEditor {
+            book: &mut self.lists,
+            maps: &mut self.enforced.maps,
+            cluster: self.cluster.as_mut(),
+            policy: self.in_force.policy(),
+        }
     }
 
     /// The table of sources, to be read without holding up anything else.

@@ -5,13 +5,14 @@ use ratelimit_common::abi::{ListEntry, list};
 use super::{
     entries::{entry_of, ran_out},
     lists::{ListBook, ListChanger, ListEditor, because, was_blocked_for},
-    vital::refuse_cut_off,
+    vital::refuse_lists,
 };
 use crate::{
     cluster::blocks::{HostBlock, Layer, ListEdit},
     compile::lists::{self, Edits, Outlook, Prefix, reason_text},
     control::protocol::Reply,
     failure::{ExitCode, Failure},
+    lockout::PacketRules,
 };
 
 /// Blocks that are named in the log when they run out together: thousands are a number.
@@ -175,7 +176,10 @@ impl ListEditor<'_> {
     ) -> Result<(), Failure> {
         let ListBook { lists, lookout, .. } = &mut *self.book;
         let changes = lists::edited(lists, &Edits::from([(prefix, own)]));
-        refuse_cut_off(&prefix, &Outlook::new(lists, &changes), lookout, changer)
+        let (now, next) = (Outlook::new(lists, &[]), Outlook::new(lists, &changes));
+        let policy = self.policy;
+        let (before, after) = (PacketRules { policy, lists: &now }, PacketRules { policy, lists: &next });
+        refuse_lists(&prefix, before, after, lookout, changer)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     control::protocol::{Block, FirstListed, Operator},
     dataplane::kernel::KernelMaps,
     failure::Failure,
+    policy::Policy,
 };
 
 /// What the tries hold, and what the next daemon and the next boot know of that.
@@ -80,6 +81,8 @@ pub(super) struct ListEditor<'h> {
     pub(super) book: &'h mut ListBook,
     pub(super) maps: &'h mut KernelMaps,
     pub(super) cluster: Option<&'h mut Cluster>,
+    /// The policy in force, which says whether blocks drop anything, and what is left for whoever is taken off the allow list.
+    pub(super) policy: &'h Policy,
 }
 
 impl ListEditor<'_> {

@@ -6,7 +6,7 @@ use ratelimit_common::limit::text::parse_rate;
 
 use super::{
     caller::By, enforcer::Enforcer, in_force::PolicyInForce, log, replacement::Replacement,
-    version::PolicyVersion, vital::refuse_starving,
+    version::PolicyVersion, vital::refuse_policy,
 };
 use crate::{
     config::{self, edit},
@@ -46,7 +46,7 @@ impl PolicyInForce {
         self.refuse_while_waiting(order.verb)?;
         let set = |version: PolicyVersion, (setting, typed): &(Setting, String)| version.with(setting, typed);
         let next = order.settings.iter().try_fold(self.version.clone(), set)?;
-        refuse_starving(next.policy(), self.policy(), enforcer.lists, order.operator)?;
+        refuse_policy(next.policy(), self.policy(), enforcer.lists, order.operator)?;
         if order.save == Save::No {
             enforcer.enforce(&next)?;
             self.supersede(next);

@@ -5,55 +5,64 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{lists::ListChanger, lookout::Lookout};
+use ratelimit_common::abi::policy::Mode;
+
+use super::{lists::ListChanger, log, lookout::Lookout};
 use crate::{
     compile::lists::{Lists, Outlook, Prefix},
     control::protocol::Operator,
-    dataplane::address,
+    dataplane::{address, probe},
     failure::{ExitCode, Failure},
-    lockout::{self, Vital},
+    lockout::{self, CutOff, PacketRules, Vital},
     policy::Policy,
 };
 
-/// Addresses named in a refusal.
+/// Reasons named in a refusal.
 const SHOWN: usize = 5;
 
-/// Refuses a policy that leaves too little for somebody's session.
-pub(super) fn refuse_starving(
+/// Refuses a policy that would cut somebody off who gets through under the one in force.
+pub(super) fn refuse_policy(
     next: &Policy,
     in_force: &Policy,
     lists: &Lists,
     operator: &Operator,
 ) -> Result<(), Failure> {
-    if operator.force || !lockout::could_starve(next) {
+    if operator.force || !lockout::could_cut_off(in_force, next, lists) {
         return Ok(());
     }
     let (mut vital, _) = look()?;
     vital.extend(operator.origin.and_then(Vital::operator));
-    let reasons = lockout::starved(next, in_force, &Outlook::new(lists, &[]), &vital);
-    if reasons.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "refused, somebody would be cut off: {}; put their address on the allow list first, or use --force",
-        reasons.join("; ")
-    )))
+    let lists = &Outlook::new(lists, &[]);
+    let (before, after) = (PacketRules { policy: in_force, lists }, PacketRules { policy: next, lists });
+    refuse(&lockout::cut_off(before, after, probe::now_ns(), &vital))
 }
 
-/// Refuses lists with which somebody inside `prefix` would be cut off.
-pub(super) fn refuse_cut_off(
+/// Complains of a policy that would have been refused, had somebody been there to say `--force`.
+pub(super) fn complain_of_policy(next: &Policy, in_force: &Policy, lists: &Lists, why: &str) {
+    if let Err(failure) = refuse_policy(next, in_force, lists, &Operator::default()) {
+        log::warning(format!("not refused, because {why}: {failure}"));
+    }
+}
+
+/// Refuses lists with which somebody inside `prefix` would be cut off; nobody else can be by what is said of that prefix.
+pub(super) fn refuse_lists(
     prefix: &Prefix,
-    lists: &Outlook<'_>,
+    before: PacketRules<'_>,
+    after: PacketRules<'_>,
     lookout: &mut Lookout,
     changer: &ListChanger<'_>,
 ) -> Result<(), Failure> {
-    if changer.operator.force {
+    // On trial nobody is dropped, and nobody has to be searched for.
+    if changer.operator.force || after.policy.mode() == Mode::Monitor {
         return Ok(());
     }
     // Whoever gives the order is known from the order.
     let operator = changer.operator.origin.and_then(Vital::operator);
     let vital = operator.iter().chain(lookout.vital(Instant::now(), look)?);
-    let cut = lockout::cut_off(prefix, lists, changer.now_ns, vital);
+    refuse(&lockout::cut_off(before, after, changer.now_ns, lockout::inside(prefix, vital)))
+}
+
+fn refuse(cut: &[CutOff<'_>]) -> Result<(), Failure> {
     if cut.is_empty() {
         return Ok(());
     }
@@ -61,7 +70,7 @@ pub(super) fn refuse_cut_off(
     let more = cut.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Err(Failure::usage(format!(
-        "refused, {prefix} would be blocked: {}{more}; put what must stay on the allow list first, or use --force",
+        "refused, somebody would be cut off: {}{more}; have what must stay on the allow list, or use --force",
         reasons.join("; ")
     )))
 }

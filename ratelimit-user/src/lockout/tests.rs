@@ -7,12 +7,16 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use ratelimit_common::abi::{ListEntry, list::FOREVER_NS};
+use ratelimit_common::abi::{
+    ListEntry,
+    list::{ALLOWED, FOREVER_NS},
+};
 
 use super::*;
 use crate::{
-    compile::lists::{self, Lists},
+    compile::lists::{self, Lists, Outlook, Prefix},
     config,
+    policy::Policy,
 };
 
 fn prefix(text: &str) -> Prefix {
@@ -28,15 +32,30 @@ fn allowed(lists: &mut Lists, text: &str) {
 }
 
 /// Who of them is cut off inside a prefix, once the lists are these.
-fn cut<'v>(around: &str, own: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<&'v Vital> {
-    let lists = lists::effective(own.clone());
-    cut_off(&prefix(around), &Outlook::new(&lists, &[]), now_ns, vital)
+fn cut<'v>(around: &str, own: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<CutOff<'v>> {
+    let policy = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let (before, after) = (Lists::new(), lists::effective(own.clone()));
+    let (before, after) = (Outlook::new(&before, &[]), Outlook::new(&after, &[]));
+    let (before, after) =
+        (PacketRules { policy: &policy, lists: &before }, PacketRules { policy: &policy, lists: &after });
+    cut_off(before, after, now_ns, inside(&prefix(around), vital))
 }
 
 /// What of a policy starves somebody, with these lists.
 fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> Vec<String> {
     let lists = lists::effective(own.clone());
-    starved(policy, before, &Outlook::new(&lists, &[]), vital)
+    let found = {
+        let lists = &Outlook::new(&lists, &[]);
+        let cut = cut_off(PacketRules { policy: before, lists }, PacketRules { policy, lists }, 1, vital);
+        cut.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(found.is_empty() || could_cut_off(before, policy, &lists), "nobody would have been looked for");
+    found
+}
+
+/// Whether a policy leaves anybody to be looked for, where nothing is listed.
+fn could_starve(policy: &Policy) -> bool {
+    could_cut_off(policy, policy, &Lists::new())
 }
 
 fn session(address: &str) -> Vital {
@@ -211,6 +230,110 @@ fn the_limits_of_a_user_starve_the_sessions_from_its_addresses_and_no_others() {
     assert!(sentences(&with("5/s", "5000/s")).is_empty(), "the longest prefix decides whose the address is");
     let tiny = with("5000/s", "5/s");
     assert!(starving(&tiny, &tiny, &Lists::new(), &[session("10.0.0.7")]).is_empty(), "nothing new");
+}
+
+#[test]
+fn a_trial_that_becomes_earnest_cuts_off_whom_it_would_have_dropped_and_a_trial_cuts_off_nobody() {
+    const LARGE: &str = "[source]\nlimits = [\"5000/s\"]\n";
+    const SMALL: &str = "[source]\nlimits = [\"5/s\"]\n";
+    let on_trial = |text: &str| format!("mode = \"monitor\"\n{text}");
+    let ssh = |source: &str, limits: &str, on_limit: &str| {
+        format!(
+            "{source}[[service]]\nname = \"ssh\"\nmatch = {{ protocol = \"tcp\", ports = [22] }}\n{limits}on_limit = \"{on_limit}\"\n"
+        )
+    };
+    let per_source = |on_limit: &str| ssh(LARGE, "per_source = [\"5/s\"]\n", on_limit);
+    let total = |on_limit: &str| ssh(LARGE, "total = [\"5/s\"]\n", on_limit);
+    let source = |on_limit: &str| ssh(SMALL, "per_source = [\"5000/s\"]\n", on_limit);
+    let user = |on_limit: &str| {
+        let user = "[[user]]\nname = \"acme\"\nsources = [\"10.0.0.0/8\"]\nnetwork = [\"5/s\"]\n";
+        format!("{}{user}", ssh(LARGE, "per_source = [\"5000/s\"]\n", on_limit))
+    };
+    let host = |on_limit: &str| {
+        let total = format!("{LARGE}[host]\ntotal = [\"5/s\"]\n");
+        ssh(&total, "per_source = [\"5000/s\"]\n", on_limit)
+    };
+    let operator = Vital { role: LockoutRole::Operator, ..session("10.0.0.7") };
+    for vital in [session("10.0.0.7"), operator] {
+        let cut = |before: &str, after: &str| {
+            let (before, after) = (policy(before), policy(after));
+            starving(&after, &before, &Lists::new(), std::slice::from_ref(&vital)).len()
+        };
+        assert_eq!(cut(&on_trial(SMALL), SMALL), 1, "the whole policy");
+        assert_eq!(cut(LARGE, &on_trial(SMALL)), 0, "on trial nothing is dropped");
+        assert_eq!(cut(SMALL, &on_trial(SMALL)), 0);
+        for limited in [&per_source as &dyn Fn(&str) -> String, &total, &source, &user] {
+            for lenient in ["monitor", "mark"] {
+                for strict in ["drop", "reject"] {
+                    assert_eq!(cut(&limited(lenient), &limited(strict)), 1, "{}", limited(strict));
+                    assert_eq!(cut(&limited(strict), &limited(lenient)), 0, "{}", limited(lenient));
+                }
+                assert_eq!(cut(LARGE, &limited(lenient)), 0, "{}", limited(lenient));
+            }
+            assert_eq!(cut(&limited("drop"), &limited("reject")), 0, "nothing new");
+        }
+        assert_eq!(cut(LARGE, &host("mark")), 1, "no service opens the host");
+        assert_eq!(cut(&host("mark"), &host("drop")), 0, "the total was in force already");
+    }
+}
+
+#[test]
+fn blocks_made_on_trial_cut_off_everybody_inside_when_the_policy_is_enforced() {
+    let enforced = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let on_trial = policy("mode = \"monitor\"\n[source]\nlimits = [\"5000/s\"]\n");
+    let vital = [session("10.0.0.7"), Vital { role: LockoutRole::Gateway, ..session("10.0.0.1") }];
+    let mut lists = Lists::new();
+    blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
+    assert_eq!(
+        starving(&enforced, &on_trial, &lists, &vital),
+        [
+            "10.0.0.7 would be blocked, and 10.0.0.7 has a live SSH session (to port 22)",
+            "10.0.0.1 would be blocked, and 10.0.0.1 is the default gateway"
+        ]
+    );
+    assert!(starving(&on_trial, &enforced, &lists, &vital).is_empty());
+    assert!(starving(&enforced, &enforced, &lists, &vital).is_empty(), "blocked already");
+    let tiny = policy("[source]\nlimits = [\"5/s\"]\n");
+    assert!(starving(&tiny, &enforced, &lists, &vital).is_empty(), "behind a block no limit is reached");
+    assert!(!could_cut_off(&on_trial, &enforced, &Lists::new()), "no block, nobody to look for");
+}
+
+#[test]
+fn a_block_that_lasts_longer_than_the_one_before_is_another() {
+    let policy = policy("[source]\nlimits = [\"5000/s\"]\n");
+    let with = |until_ns: u64| {
+        let mut lists = Lists::new();
+        blocked(&mut lists, "10.0.0.7", until_ns);
+        lists::effective(lists)
+    };
+    let cut = |before: u64, after: u64| {
+        let (before, after) = (with(before), with(after));
+        let (before, after) = (Outlook::new(&before, &[]), Outlook::new(&after, &[]));
+        let rules = |lists| PacketRules { policy: &policy, lists };
+        cut_off(rules(&before), rules(&after), 10, &[session("10.0.0.7")]).len()
+    };
+    assert_eq!([cut(20, 20), cut(20, 19), cut(20, 21), cut(10, 11)], [0, 0, 1, 1]);
+}
+
+#[test]
+fn whoever_leaves_the_allow_list_meets_the_limits_that_are_in_force() {
+    let before = lists::effective({
+        let mut own = Lists::new();
+        allowed(&mut own, "10.0.0.7");
+        own
+    });
+    let nothing = Lists::new();
+    let (before, after) = (Outlook::new(&before, &[]), Outlook::new(&nothing, &[]));
+    for (text, count) in [
+        ("[source]\nlimits = [\"5/s\"]\n", 1),
+        ("[source]\nlimits = [\"5000/s\"]\n", 0),
+        ("mode = \"monitor\"\n[source]\nlimits = [\"5/s\"]\n", 0),
+    ] {
+        let policy = policy(text);
+        let (before, after) =
+            (PacketRules { policy: &policy, lists: &before }, PacketRules { policy: &policy, lists: &after });
+        assert_eq!(cut_off(before, after, 1, &[session("10.0.0.7")]).len(), count, "{text}");
+    }
 }
 
 /// A directory that looks like /proc; gone with the value.

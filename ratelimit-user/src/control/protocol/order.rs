@@ -166,7 +166,11 @@ pub enum Order {
     /// Keep what was applied.
     Confirm,
     /// Back to the policy before the last change.
-    Rollback,
+    Rollback {
+        /// Who says so.
+        #[serde(default)]
+        operator: Operator,
+    },
     /// Which attacks were there?
     AttackList,
     /// What is known of one attack?
@@ -220,7 +224,7 @@ impl Order {
             | Self::UserReset { .. }
             | Self::Apply { .. }
             | Self::Confirm
-            | Self::Rollback
+            | Self::Rollback { .. }
             | Self::Detach { .. } => false,
         }
     }
@@ -240,7 +244,7 @@ impl Order {
 
     /// Whether the daemon compiles a policy to answer.
     pub(in crate::control) fn has_policy(&self) -> bool {
-        matches!(self, Self::Apply { .. } | Self::Diff { .. } | Self::Rollback)
+        matches!(self, Self::Apply { .. } | Self::Diff { .. } | Self::Rollback { .. })
     }
 
     /// The text in it, and how much of it follows, if it is a request with a text.

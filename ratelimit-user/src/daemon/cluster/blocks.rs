@@ -26,13 +26,14 @@ use crate::{
     },
     dataplane::probe,
     failure::{ExitCode, Failure},
-    lockout,
-    policy::ClusterPolicy,
+    lockout::{self, PacketRules, Vital},
+    policy::{ClusterPolicy, Policy},
     store::redis::{StoreError, Value},
 };
 
 /// This host as gossip asks about it.
 struct Here<'h> {
+    policy: &'h Policy,
     lists: &'h Lists,
     now_ns: u64,
     /// Who must not be cut off, as of one moment for all blocks of an answer.
@@ -47,10 +48,20 @@ impl ThisHost for Here<'_> {
             Ok(vital) => vital,
             Err(failure) => return Some(failure.message),
         };
-        let block = ListEntry { own_blocked_until_ns: list::FOREVER_NS, ..own(self.lists, prefix) };
-        let changes = lists::edited(self.lists, &Edits::from([(*prefix, block)]));
-        let cut = lockout::cut_off(prefix, &Outlook::new(self.lists, &changes), self.now_ns, vital);
-        cut.first().map(ToString::to_string)
+        let inside: Vec<&Vital> = lockout::inside(prefix, vital).collect();
+        if inside.is_empty() {
+            return None;
+        }
+        // A block that was taken already is judged as if it were new.
+        let blocked_until = |own_blocked_until_ns: u64| {
+            let entry = ListEntry { own_blocked_until_ns, ..own(self.lists, prefix) };
+            lists::edited(self.lists, &Edits::from([(*prefix, entry)]))
+        };
+        let without = Outlook::new(self.lists, &blocked_until(0));
+        let with = Outlook::new(self.lists, &blocked_until(list::FOREVER_NS));
+        let rules = |lists| PacketRules { policy: self.policy, lists };
+        let cut = lockout::cut_off(rules(&without), rules(&with), self.now_ns, inside);
+        cut.first().map(|cut| cut.who().to_string())
     }
 
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock> {
@@ -208,7 +219,8 @@ impl ListEditor<'_> {
     ) -> Result<R, Failure> {
         let Some(cluster) = &mut self.cluster else { return Err(Cluster::none(ExitCode::Usage)) };
         let ListBook { lists, lookout, .. } = &mut *self.book;
-        let this_host = Here { lists, now_ns, lookout: RefCell::new(lookout), at: Instant::now() };
+        let this_host =
+            Here { policy: self.policy, lists, now_ns, lookout: RefCell::new(lookout), at: Instant::now() };
         caught(|| what(&mut cluster.gossip, &this_host)).map_err(|words| {
             Failure::new(
                 ExitCode::Found,

@@ -209,7 +209,12 @@ mod tests {
         };
         assert_eq!(kind(&Order::Lists { most: 9 }), OrderKind::Question);
         assert_eq!((kind(&block(false)), kind(&block(true))), (OrderKind::Change, OrderKind::Other));
-        for order in [Order::Rollback, Order::Confirm, Order::LimitList, Order::Status] {
+        for order in [
+            Order::Rollback { operator: Operator::default() },
+            Order::Confirm,
+            Order::LimitList,
+            Order::Status,
+        ] {
             assert_eq!(kind(&order), OrderKind::Other, "{order:?}");
         }
     }

@@ -98,6 +98,73 @@ fn a_policy_too_small_for_a_live_ssh_session_is_refused_unless_forced() {
     drop(session);
 }
 
+/// Policies that leave too little for a session where they are in earnest.
+const TINY: &str = "[source]\nlimits = [\"5 packets/s\"]\n";
+const TRIAL: &str = "mode = \"monitor\"\n[source]\nlimits = [\"5 packets/s\"]\n";
+
+/// A policy in which port 22 has a small limit, and what becomes of packets above it.
+fn ssh(on_limit: &str) -> String {
+    let limit = "match = { protocol = \"tcp\", ports = [22] }\nper_source = [\"5 packets/s\"]\n";
+    format!("{}[[service]]\nname = \"ssh\"\n{limit}on_limit = \"{on_limit}\"\n", packets(1000))
+}
+
+#[test]
+fn a_trial_is_taken_without_force_and_refused_when_it_would_cut_off_a_session_in_earnest() {
+    let edge = Edge::new();
+    let _daemon = edge.start(&packets(1000));
+    let session = logged_in(&edge, "10.99.0.66");
+    let apply = |name: &str, text: &str| edge.cli(&["apply", &file(&edge, name, text)]);
+    let why =
+        &["refused", "\"5 packets/s burst 5\" is below what one SSH session needs", "10.99.0.66", "--force"];
+    for lenient in ["monitor", "mark"] {
+        assert_answer(&apply("lenient.toml", &ssh(lenient)), 0, &[]);
+        for strict in ["drop", "reject"] {
+            assert_answer(&apply("strict.toml", &ssh(strict)), 2, why);
+        }
+    }
+    assert_answer(&apply("trial.toml", TRIAL), 0, &[]);
+    assert_answer(&edge.cli(&["limit", "set", "source.packets", "4/s"]), 0, &[]);
+    assert_answer(&edge.cli(&["limit", "set", "source.packets", "5/s"]), 0, &[]);
+    assert_answer(&apply("tiny.toml", TINY), 2, why);
+    // A block drops nothing on trial either; what it would do is looked at when it begins to.
+    assert_answer(&edge.cli(&["block", "add", "10.99.0.64/28"]), 0, &[]);
+    let blocked =
+        &["refused", "10.99.0.66 would be blocked", "10.99.0.66 has a live SSH session (to port 22)"];
+    assert_answer(&apply("large.toml", &packets(1000)), 2, blocked);
+    assert_answer(&edge.cli(&["block", "del", "10.99.0.64/28"]), 0, &[]);
+    assert_answer(&apply("large.toml", &packets(1000)), 0, &[]);
+    drop(session);
+}
+
+#[test]
+fn a_rollback_and_an_allow_entry_taken_back_are_refused_where_a_session_would_be_cut_off() {
+    let edge = Edge::new();
+    let daemon = edge.start(TINY);
+    let why =
+        &["refused", "\"5 packets/s burst 5\" is below what one SSH session needs", "10.99.0.66", "--force"];
+    assert_answer(&edge.cli(&["allow", "add", "10.99.0.66"]), 0, &[]);
+    let session = logged_in(&edge, "10.99.0.66");
+    assert_answer(&edge.cli(&["allow", "del", "10.99.0.66"]), 2, why);
+    for lenient in [TRIAL.to_owned(), packets(1000)] {
+        assert_answer(&edge.cli(&["apply", &file(&edge, "lenient.toml", &lenient)]), 0, &[]);
+        assert_answer(&edge.cli(&["allow", "del", "10.99.0.66"]), 0, &[]);
+        assert_answer(&edge.cli(&["rollback"]), 2, why);
+        assert_answer(&edge.cli(&["allow", "add", "10.99.0.66"]), 0, &[]);
+        assert_answer(&edge.cli(&["rollback"]), 0, &[]);
+    }
+    // Nobody is there to say --force when the time is over: the policy before comes back, with a complaint.
+    let large = file(&edge, "large.toml", &packets(1000));
+    assert_answer(&edge.cli(&["apply", &large, "--confirm", "1h"]), 0, &[]);
+    assert_answer(&edge.cli(&["allow", "del", "10.99.0.66"]), 0, &[]);
+    assert_answer(&edge.cli(&["rollback"]), 2, why);
+    assert_eq!((in_force(&edge), is_waiting(&edge)), (1000, true));
+    assert_answer(&edge.cli(&["rollback", "--force"]), 0, &[]);
+    assert_eq!((in_force(&edge), is_waiting(&edge)), (5, false));
+    assert_answer(&edge.cli(&["apply", &large, "--confirm", "1s"]), 0, &[]);
+    daemon.wait_for_log("not refused, because nobody confirmed what is in force");
+    drop(session);
+}
+
 #[test]
 fn the_operator_the_host_itself_and_its_gateway_are_not_blocked_by_mistake() {
     let edge = Edge::new();

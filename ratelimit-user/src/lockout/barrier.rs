@@ -1,0 +1,216 @@
+//! What stands between an address that matters and this host, and what of that is new.
+//!
+//! There is one rule for every order: whoever gets through under what is in force, and would not under what is to be, is cut off. What would drop
+//! nothing (a policy or a service on trial, a service that marks) is no barrier, before or after.
+
+use std::fmt;
+
+use ratelimit_common::{
+    abi::{
+        list::ALLOWED,
+        policy::Mode,
+        service::{OnLimit, Protocol},
+    },
+    limit::rate::Rate,
+};
+
+use super::{LockoutRole, SSH_PORT, Vital, session};
+use crate::{
+    compile::lists::{Lists, Outlook, Prefix},
+    policy::{NamedLimit, Policy, Service, User},
+};
+
+/// What judges packets: a policy, and the lists beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketRules<'r> {
+    /// The policy.
+    pub policy: &'r Policy,
+    /// The block and allow lists.
+    pub lists: &'r Outlook<'r>,
+}
+
+/// Which limit it is. The limits of a service or user that took the place of another count as those of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitOf {
+    Source,
+    HostTotal,
+    ServicePerSource,
+    ServiceTotal,
+    User,
+}
+
+/// Something that stops the packets of an address that matters.
+#[derive(Clone, Debug)]
+enum Barrier {
+    /// A block until this moment. Nothing behind it is reached.
+    Block { until_ns: u64 },
+    /// A limit below what a session needs.
+    Limit { of: LimitOf, name: String, rate: Rate, need: String },
+}
+
+/// Somebody who would be cut off, and by what.
+#[derive(Clone, Debug)]
+pub struct CutOff<'v> {
+    who: &'v Vital,
+    barrier: Barrier,
+}
+
+impl<'v> CutOff<'v> {
+    /// Who would be.
+    pub fn who(&self) -> &'v Vital {
+        self.who
+    }
+
+    /// Whether one sentence is enough for two: a limit is named once, however many sessions it leaves too little.
+    fn is_said_by(&self, other: &Self) -> bool {
+        match (&self.barrier, &other.barrier) {
+            (Barrier::Limit { name, rate, .. }, Barrier::Limit { name: said, rate: other, .. }) => {
+                name == said && rate == other
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for CutOff<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = self.who;
+        match &self.barrier {
+            Barrier::Block { .. } => write!(f, "{} would be blocked, and {who}", who.address),
+            Barrier::Limit { name, rate, need, .. } => {
+                write!(f, "{name} \"{rate}\" is below {need}, and {who}")
+            }
+        }
+    }
+}
+
+/// Those whose address is inside a prefix.
+pub fn inside<'v>(
+    prefix: &Prefix,
+    vital: impl IntoIterator<Item = &'v Vital>,
+) -> impl Iterator<Item = &'v Vital> {
+    let prefix = *prefix;
+    vital.into_iter().filter(move |one| prefix.covers(&Prefix::masked(one.address, u8::MAX)))
+}
+
+/// Whom another policy or other lists would cut off, with what each limit does said once.
+pub fn cut_off<'v>(
+    before: PacketRules<'_>,
+    after: PacketRules<'_>,
+    now_ns: u64,
+    vital: impl IntoIterator<Item = &'v Vital>,
+) -> Vec<CutOff<'v>> {
+    let mut found: Vec<CutOff<'v>> = Vec::new();
+    for who in vital {
+        let barriers = barriers(after, who, now_ns);
+        if barriers.is_empty() {
+            continue;
+        }
+        let known = self::barriers(before, who, now_ns);
+        let new = barriers.into_iter().filter(|barrier| !known.iter().any(|known| known.covers(barrier)));
+        for cut in new.map(|barrier| CutOff { who, barrier }) {
+            if !found.iter().any(|said| cut.is_said_by(said)) {
+                found.push(cut);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a policy could cut off anybody who gets through now: only then the host has to be searched for them.
+pub fn could_cut_off(before: &Policy, after: &Policy, lists: &Lists) -> bool {
+    if after.mode() == Mode::Monitor {
+        return false;
+    }
+    // Blocks are no part of a policy, but they bite only where it is enforced.
+    let blocks_begin = before.mode() == Mode::Monitor && !lists.is_empty();
+    let biting = after.services().iter().filter(|service| !passes_all(service));
+    let of_services = biting.flat_map(|service| service.per_source().iter().chain(service.totals()));
+    let of_users = after.users().iter().flat_map(User::network);
+    let of_sources = after.source().limits().iter().map(NamedLimit::rate);
+    let mut rates = of_sources.chain(of_services).chain(of_users).chain(after.host().totals());
+    blocks_begin || rates.any(|rate| session::shortfall(rate).is_some())
+}
+
+impl Barrier {
+    /// Whether another one stops nobody whom this one does not stop. A block that lasts longer is another.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Block { until_ns }, Self::Block { until_ns: other }) => until_ns >= other,
+            (Self::Limit { of, rate, .. }, Self::Limit { of: other, rate: smaller, .. }) => {
+                of == other && rate == smaller
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Everything that stops an address under these rules.
+fn barriers(PacketRules { policy, lists }: PacketRules<'_>, who: &Vital, now_ns: u64) -> Vec<Barrier> {
+    if policy.mode() == Mode::Monitor {
+        return Vec::new();
+    }
+    if let Some(entry) = lists.longest(who.address) {
+        if entry.allowed == ALLOWED {
+            return Vec::new();
+        }
+        if entry.blocked_until_ns > now_ns {
+            return vec![Barrier::Block { until_ns: entry.blocked_until_ns }];
+        }
+    }
+    // The host itself and its gateway have no session.
+    if !matches!(who.role, LockoutRole::SshSession { .. } | LockoutRole::Operator) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut look_at = |of: LimitOf, name: &dyn Fn() -> String, rate: &Rate| {
+        if let Some(need) = session::shortfall(rate) {
+            found.push(Barrier::Limit { of, name: name(), rate: *rate, need });
+        }
+    };
+    for rate in policy.host().totals() {
+        look_at(LimitOf::HostTotal, &|| "[host] total".to_owned(), rate);
+    }
+    let services = services_of(policy, who);
+    for service in services.iter().filter(|service| !passes_all(service)) {
+        for rate in service.per_source() {
+            look_at(LimitOf::ServicePerSource, &|| format!("service {}: per_source", service.name()), rate);
+        }
+        for rate in service.totals() {
+            look_at(LimitOf::ServiceTotal, &|| format!("service {}: total", service.name()), rate);
+        }
+    }
+    // What becomes of packets over the limits of their source and user is for the service to say, too.
+    if !services.is_empty() && services.iter().all(|service| passes_all(service)) {
+        return found;
+    }
+    for limit in policy.source().limits() {
+        look_at(LimitOf::Source, &|| format!("limit {}", limit.name()), limit.rate());
+    }
+    if let Some(user) = policy.users().of(&Prefix::masked(who.address, u8::MAX)) {
+        for rate in user.network() {
+            look_at(LimitOf::User, &|| format!("user {}: network", user.name()), rate);
+        }
+    }
+    found
+}
+
+/// Whether packets over limits pass all the same.
+fn passes_all(service: &Service) -> bool {
+    match service.on_limit() {
+        OnLimit::Monitor | OnLimit::Mark => true,
+        OnLimit::Drop | OnLimit::Reject => false,
+    }
+}
+
+/// What the packets of a session are for. Of an operator the address that they are connected to is not known: it may be any service there.
+fn services_of<'p>(policy: &'p Policy, who: &Vital) -> Vec<&'p Service> {
+    match who.role {
+        LockoutRole::SshSession { local, port } => {
+            policy.services().of(Protocol::Tcp, port, local).into_iter().collect()
+        }
+        LockoutRole::Operator | LockoutRole::Own { .. } | LockoutRole::Gateway => {
+            policy.services().iter().filter(|service| service.has_port(Protocol::Tcp, SSH_PORT)).collect()
+        }
+    }
+}
