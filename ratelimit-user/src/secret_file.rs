@@ -120,6 +120,12 @@ pub(crate) fn token_here(key: &str, path: &Path) -> Result<TokenDigest, String> 
     Ok(TokenDigest::of(token.as_bytes()))
 }
 
+/// Whether two files that this process may open have one token. What cannot be read, and what is no file, is for whoever needs it to complain of.
+pub(crate) fn share_a_token(one: &Path, other: &Path) -> bool {
+    let digest = |path: &Path| path.is_file().then(|| token_here("token", path).ok()).flatten();
+    digest(one).is_some_and(|one| digest(other) == Some(one))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

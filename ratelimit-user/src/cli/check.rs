@@ -10,9 +10,10 @@ use super::{
     output::{Output, complain, print, print_json},
 };
 use crate::{
-    config::{self, LoadError, Problem},
+    config::{self, LoadError, Loaded, Problem},
     failure::Failure,
     policy::{Api, KeyPart, LimitList, Policy, RequestLimit, Service},
+    secret_file,
 };
 
 /// Check a policy file; needs no root and no daemon.
@@ -31,7 +32,7 @@ pub(super) struct CheckArgs {
 
 impl CheckArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        match config::load_to_check(&self.file) {
+        match load(&self.file) {
             Ok((loaded, packets)) if self.format.output == Output::Json => print_json(&serde_json::json!({
                 "ok": true,
                 "problems": [],
@@ -57,6 +58,17 @@ impl CheckArgs {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// The policy, and whether it limits packets. Tokens are compared if they can be read here; whoever may not read them is told nothing of them.
+fn load(file: &Path) -> Result<(Loaded, bool), LoadError> {
+    let (loaded, packets) = config::load_to_check(file)?;
+    match loaded.policy.listen().both_tokens() {
+        Some((one, other)) if secret_file::share_a_token(one, other) => {
+            Err(config::problem_with(file, "listen", "operator_token_file", config::OPERATORS_ARE_OTHERS))
+        }
+        _ => Ok((loaded, packets)),
     }
 }
 

@@ -40,6 +40,9 @@ policy_table! {
     }
 }
 
+/// What is said of an operator's token that programs have as well.
+pub const OPERATORS_ARE_OTHERS: &str = "operator_token_file has the token of token_file: every program that asks could change the lists; name a file with another token";
+
 /// Where the daemon listens, if all of it makes sense.
 pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
     let table = match table {
@@ -80,7 +83,13 @@ fn operator_token(table: &ListenTable, problems: &mut Problems<'_>) -> Option<Pa
         );
         problems.warning(at, message);
     }
-    file("operator_token_file", written, problems)
+    let named = file("operator_token_file", written, problems)?;
+    let of_programs = table.token_file.as_ref().map(|(text, _)| PathBuf::from(text));
+    if of_programs.as_ref() == Some(&named) {
+        problems.error(at, OPERATORS_ARE_OTHERS);
+        return None;
+    }
+    Some(named)
 }
 
 /// Sources that metrics have series of.

@@ -33,6 +33,7 @@ use std::{
     string::FromUtf8Error,
 };
 
+pub use listen::OPERATORS_ARE_OTHERS;
 pub use loaded::{LoadError, Loaded, Problem};
 pub use reader::Reader;
 
@@ -60,6 +61,19 @@ pub fn load_to_check(path: &Path) -> Result<(Loaded, bool), LoadError> {
     let is_for_requests = lacks(&text, "source") && !lacks(&text, "api");
     let loaded = if is_for_requests { load_for_requests(path) } else { load(path) };
     Ok((loaded?, !is_for_requests))
+}
+
+/// A problem with what a key of a table names, at the place of its value; at the beginning of the file if that cannot be found.
+pub fn problem_with(path: &Path, table: &str, key: &str, message: &str) -> LoadError {
+    let text = read_text(path).unwrap_or_default();
+    let at = toml::de::DeTable::parse(&text).ok().and_then(|root| {
+        let table = root.get_ref().get(table)?.get_ref().as_table()?;
+        Some(table.get(key)?.span())
+    });
+    let name = path.display().to_string();
+    let mut problems = problem::Problems::new(&name, &text, &[]);
+    problems.error(&at.unwrap_or_default(), message);
+    problems.only_errors()
 }
 
 /// Whether a file that is TOML has no such table.

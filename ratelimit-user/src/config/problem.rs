@@ -99,6 +99,12 @@ impl<'t> Problems<'t> {
         Problems { file, text, homes, errors, warnings: warnings.into_iter().map(there).collect() }
     }
 
+    /// What was wrong, where no policy is wanted.
+    pub(super) fn only_errors(self) -> LoadError {
+        let errors = placed(self.file, self.text, self.errors);
+        LoadError::Problems(errors.into_iter().map(|(_, problem)| problem).collect())
+    }
+
     /// The outcome: a policy only if nothing was wrong.
     pub(super) fn finish(self, policy: Option<Policy>) -> Result<Loaded, LoadError> {
         let broken = self.broken();

@@ -1,6 +1,10 @@
 //! Where the daemon listens, and whom it believes.
 
-use std::{fmt, net::SocketAddr, path::PathBuf};
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +76,11 @@ pub struct ListenTls {
 }
 
 impl Listen {
+    /// The files of what programs show and of what operators show, if both are named.
+    pub fn both_tokens(&self) -> Option<(&Path, &Path)> {
+        self.token_file.as_deref().zip(self.operator_token_file.as_deref())
+    }
+
     /// A listener for metrics, or none, and no other.
     pub fn new(metrics: Option<SocketAddr>) -> Self {
         Self { metrics, ..Self::default() }

@@ -19,10 +19,12 @@ use super::{
     resp,
 };
 use crate::{
+    config::OPERATORS_ARE_OTHERS,
     log,
     places::{Common, Guest, PlaceRules, Places},
     policy::{Listen, ListenEndpoint, Policy},
     requests::decision_service::DecisionService,
+    secret_file,
     web::gallery::Gallery,
 };
 
@@ -49,6 +51,11 @@ pub struct ServedSockets {
 impl ServedSockets {
     /// Binds everything that a policy names, or nothing.
     pub fn bind(listen: &Listen) -> Result<Self, String> {
+        if let Some((one, other)) = listen.both_tokens()
+            && secret_file::share_a_token(one, other)
+        {
+            return Err(OPERATORS_ARE_OTHERS.to_owned());
+        }
         let endpoints =
             [(Protocol::Http, &listen.http), (Protocol::Grpc, &listen.grpc), (Protocol::Resp, &listen.resp)];
         let mut bound = Vec::new();

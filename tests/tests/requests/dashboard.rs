@@ -3,9 +3,10 @@
 use std::net::TcpStream;
 
 use ratelimit_tests::{
+    answer::assert_answer,
     browser::Browser,
-    daemon::Edge,
-    netns::EDGE_V4,
+    daemon::{Edge, binary},
+    netns::{EDGE, EDGE_V4},
     redis::{Options, Redis, wait_for},
     service::{Client, Reply},
     traffic::{PORT, edge_with_sources, flood},
@@ -110,6 +111,41 @@ fn an_order_is_carried_out_for_the_operators_token_alone_and_cuts_off_nobody_who
     let long = format!(r#"{{"order":"block","prefix":"{}"}}"#, "1".repeat(5_000));
     assert_eq!(order(&mut here, OPERATOR, &[], &long).status, 413);
     assert_eq!(blocks(&edge), [] as [Value; 0]);
+}
+
+#[test]
+fn an_operators_token_that_programs_have_too_is_refused_and_changes_nothing() {
+    const SHARED: &str = "a-token-that-nobody-guesses";
+    let edge = edge_with_sources(&[HONEST]);
+    let text = policy(&edge);
+    let operators = edge.dir().join("operator-token");
+    let why = &["operator_token_file has the token of token_file", "name a file with another token"];
+    let check = |text: &str| {
+        edge.write_policy(text);
+        edge.wire.on_edge(binary("ratelimit")).arg("check").arg(edge.policy()).output().expect("run check")
+    };
+    // The file itself, under two names that look different, and another file with the words of the first.
+    let token = edge.dir().join("token");
+    let same = text.replace(&format!("{operators:?}"), &format!("{:?}", edge.dir().join("./token")));
+    assert_ne!(same, text);
+    assert_answer(&check(&same), 2, why);
+    assert_answer(&check(&text), 0, &[]);
+    std::fs::write(&operators, format!("{SHARED}\nand a second line")).expect("write a token");
+    assert_answer(&check(&text), 2, &[why[0], why[1], "policy.toml:9:23"]);
+    assert_answer(&edge.run_command().args(["--iface", EDGE]).output().expect("run"), 2, why);
+    let mut serve = edge.wire.on_edge(binary("ratelimit"));
+    assert_answer(&serve.args(["serve", "--policy"]).arg(edge.policy()).output().expect("serve"), 2, why);
+    // Files change while the daemon runs.
+    std::fs::write(&operators, OPERATOR).expect("write a token");
+    let _daemon = edge.start(&text);
+    let mut here = client(&edge);
+    let block = r#"{"order":"block","prefix":"10.99.3.0/24"}"#;
+    std::fs::write(&token, OPERATOR).expect("write a token");
+    let refused = order(&mut here, OPERATOR, &[], block);
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.body.contains("operator's token"), "{refused:?}");
+    std::fs::write(&token, SHARED).expect("write a token");
+    assert_eq!(order(&mut here, OPERATOR, &[], block).status, 200);
 }
 
 #[test]

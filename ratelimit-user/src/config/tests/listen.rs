@@ -84,6 +84,10 @@ fn every_mistake_in_listen_is_reported_at_its_place() {
         ),
         ("token_file = \"\"", vec!["4:14: token_file is empty; name a file".to_owned()]),
         (
+            "http = \"127.0.0.1:1\"\ntoken_file = \"/t/a\"\noperator_token_file = \"/t/./a\"",
+            vec![format!("6:23: {}", crate::config::OPERATORS_ARE_OTHERS)],
+        ),
+        (
             "http = \"127.0.0.1:1\"\noperator_token_file = \"\"",
             vec!["5:23: operator_token_file is empty; name a file".to_owned()],
         ),

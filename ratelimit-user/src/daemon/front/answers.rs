@@ -156,9 +156,13 @@ impl DaemonAnswers {
 
     /// Whether this is the operator's token of now.
     fn is_operator(&self, token: Option<&str>) -> bool {
-        let file = self.0.daemon.host().policy().listen().operator_token_file.clone();
-        let right = |file: &Path| secret_file::token_here("operator_token_file", file).ok();
-        match (token, file.as_deref().and_then(right)) {
+        let listen = self.0.daemon.host().policy().listen().clone();
+        let read = |file: &Path| secret_file::token_here("operator_token_file", file).ok();
+        let [right, of_programs] =
+            [&listen.operator_token_file, &listen.token_file].map(|file| file.as_deref().and_then(read));
+        match (token, right) {
+            // Files change while the daemon runs: what every program has is nobody's right to change something.
+            (Some(_), Some(right)) if of_programs == Some(right) => false,
             (Some(given), Some(right)) => right.is_of(given.as_bytes()),
             _ => false,
         }
