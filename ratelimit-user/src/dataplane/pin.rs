@@ -10,8 +10,9 @@
 
 use std::{
     fmt,
-    fs::{self, File, TryLockError},
+    fs::{self, DirBuilder, File, TryLockError},
     io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -89,7 +90,7 @@ impl PinDir {
     /// Makes the directories for a layout.
     pub fn create(&self, layout: Layout) -> Result<(), DataplaneError> {
         for dir in [self.links(), self.maps(layout)] {
-            fs::create_dir_all(&dir).map_err(DataplaneError::io(format!("make {}", dir.display())))?;
+            make(&dir)?;
         }
         Ok(())
     }
@@ -141,8 +142,7 @@ impl PinDir {
     /// other's work.
     pub fn claim(&self) -> Result<File, DataplaneError> {
         let failed = || DataplaneError::io(format!("take {}", self.root.display()));
-        fs::create_dir_all(&self.root)
-            .map_err(DataplaneError::io(format!("make {}", self.root.display())))?;
+        make(&self.root)?;
         let dir = File::open(&self.root).map_err(failed())?;
         match dir.try_lock() {
             Ok(()) => Ok(dir),
@@ -150,6 +150,12 @@ impl PinDir {
             Err(TryLockError::Error(error)) => Err(failed()(error)),
         }
     }
+}
+
+/// Makes a directory and those around it for nobody else, whatever the umask is: whoever may write into one can take the program off an interface.
+fn make(dir: &Path) -> Result<(), DataplaneError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(DataplaneError::io(format!("make {}", dir.display())))
 }
 
 /// How deep below a BPF file system pin directories are looked for.
@@ -208,6 +214,8 @@ fn decode(file_name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -216,6 +224,20 @@ mod tests {
             assert!(!encode(name).contains('.'), "{name}");
             assert_eq!(decode(&encode(name)), name);
         }
+    }
+
+    #[test]
+    fn directories_for_pins_are_for_nobody_else() {
+        let root = std::env::temp_dir().join(format!("ratelimit-pin-{}", std::process::id()));
+        let pins = PinDir::new(root.join("around/pins"));
+        let layout = Layout { abi: 7, sources: 16 };
+        drop(pins.claim().unwrap());
+        pins.create(layout).unwrap();
+        for dir in [root.join("around"), pins.root().to_owned(), pins.links(), pins.maps(layout)] {
+            let mode = fs::metadata(&dir).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o700, "{}", dir.display());
+        }
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

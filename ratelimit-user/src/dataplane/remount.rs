@@ -2,8 +2,11 @@
 //! what was pinned: the kernel keeps a file system that somebody uses. So everything can be pinned once more, and nothing was loose meanwhile.
 
 use std::{
-    fs::{self, File},
-    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    fs::{self, DirBuilder, File},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -46,7 +49,8 @@ fn pin_all(former: &Path, present: &Path, made: &mut Vec<PathBuf>) -> Result<(),
     dirs.sort_by_key(|name| name == "links");
     for dir in dirs {
         let (from, to) = (former.join(&dir), present.join(&dir));
-        fs::create_dir(&to).map_err(DataplaneError::io(format!("make {}", to.display())))?;
+        let done = DirBuilder::new().mode(0o700).create(&to);
+        done.map_err(DataplaneError::io(format!("make {}", to.display())))?;
         made.push(to.clone());
         for name in entries(&from)? {
             let (from, to) = (from.join(&name), to.join(&name));
