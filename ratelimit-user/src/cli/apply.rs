@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ratelimit_common::limit::lifetime::parse_lifetime;
+use ratelimit_common::limit::lifetime::{LifetimeFault, parse_lifetime};
 
 use super::{
     DaemonArgs, Format,
@@ -48,6 +48,13 @@ impl ApplyArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let confirm_ns = match self.confirm.as_deref().map(parse_lifetime).transpose() {
             Ok(confirm_ns) => confirm_ns,
+            // The words for a lifetime that is too long are about blocks.
+            Err(error) if error.fault() == LifetimeFault::TooLong => {
+                return Err(Failure::usage(format!(
+                    "--confirm: {:?} is out of range; use 1s to 24h",
+                    error.piece()
+                )));
+            }
             Err(error) => return Err(Failure::usage(format!("--confirm: {error}"))),
         };
         let (file, text) = read(&self.file)?;

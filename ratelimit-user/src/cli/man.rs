@@ -26,9 +26,17 @@ pub(super) struct Man {
 
 impl Man {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let failed = |error| {
-            let message = format!("cannot write manual pages into {}: {error}", self.directory.display());
-            Failure::new(ExitCode::NotPermitted, message)
+        let failed = |error: io::Error| {
+            let code = match error.kind() {
+                io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+                // A file in its place, or a path that cannot be one.
+                _ => ExitCode::Usage,
+            };
+            let message = format!(
+                "cannot write manual pages into {}: {error}; name a directory",
+                self.directory.display()
+            );
+            Failure::new(code, message)
         };
         fs::create_dir_all(&self.directory).map_err(failed)?;
         let mut command = Cli::command().disable_help_subcommand(true);

@@ -37,7 +37,7 @@ use crate::{
 /// Example: ratelimit stats --output json | jq .totals
 #[derive(Debug, Args)]
 pub(super) struct Stats {
-    /// CountersLook twice, with this time in between, such as 5s
+    /// Look twice, with this time in between, such as 5s
     #[arg(long = "for", value_name = "TIME")]
     span: Option<String>,
     #[command(flatten)]

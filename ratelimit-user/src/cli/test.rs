@@ -33,7 +33,7 @@ pub(super) struct Test {
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
     /// Units that the request takes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=9_007_199_254_740_991))]
     cost: u64,
     /// Priority of the request: critical, normal or background
     #[arg(long, value_name = "WORD")]

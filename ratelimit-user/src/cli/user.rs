@@ -53,7 +53,7 @@ enum UserAction {
         /// Name of the user
         name: String,
         /// Plan of the user from now on
-        #[arg(long, required_unless_present_any = ["network", "inherit"])]
+        #[arg(long)]
         plan: Option<String>,
         /// A limit of the user's own, instead of the plan's; may be given more than once
         #[arg(long, value_name = "RATE")]
@@ -99,6 +99,9 @@ impl UserArgs {
                 other => Err(unexpected(&other)),
             },
             UserAction::Set { name, plan, network, inherit, save, force, daemon, format } => {
+                if plan.is_none() && network.is_empty() && !inherit {
+                    return Err(Failure::usage("nothing to set; use --plan, --network or --inherit"));
+                }
                 let user = UserOrder { name, plan, network, inherit, save };
                 let request = Order::UserSet { user, operator: force.operator() };
                 order(&daemon.state, request, format.output)

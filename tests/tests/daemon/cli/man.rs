@@ -37,6 +37,12 @@ fn pages_that_cannot_be_written_are_no_success() {
     let scratch = Scratch::new();
     let file = scratch.dir().join("file");
     fs::write(&file, "").unwrap();
-    let refused = ratelimit(&["man", file.join("man1").to_str().unwrap()]);
-    assert_refused(&refused, 4, &["cannot write manual pages into", "man1"]);
+    for bad in [file.join("man1"), file, "/proc/man1".into()] {
+        let refused = ratelimit(&["man", bad.to_str().unwrap()]);
+        assert_refused(
+            &refused,
+            2,
+            &["cannot write manual pages into", bad.to_str().unwrap(), "name a directory"],
+        );
+    }
 }

@@ -29,6 +29,20 @@ fn wrong_usage_exits_with_two() {
 }
 
 #[test]
+fn what_is_missing_or_out_of_range_is_named_with_what_would_be_right() {
+    let scratch = Scratch::new();
+    let file = scratch.dir().join("policy.toml");
+    fs::write(&file, "[source]\nlimits = [\"1/s\"]\n").unwrap();
+    let nothing = ratelimit(&["user", "set", "acme"]);
+    assert_refused(&nothing, 2, &["nothing to set; use --plan, --network or --inherit"]);
+    let forever = ratelimit(&["apply", file.to_str().unwrap(), "--confirm", "100000d"]);
+    assert_refused(&forever, 2, &["--confirm", "100000d", "use 1s to 24h"]);
+    let dear = ratelimit(&["test", "--api", "a", "--cost", "9007199254740992"]);
+    assert_refused(&dear, 2, &["--cost", "9007199254740992", "1..=9007199254740991"]);
+    assert!(stdout(&ratelimit(&["stats", "--help"])).contains(" Look twice, with this time in between"));
+}
+
+#[test]
 fn without_a_daemon_every_verb_that_needs_one_exits_with_three() {
     let edge = Edge::new();
     for words in [
