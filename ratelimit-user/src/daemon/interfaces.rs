@@ -19,7 +19,8 @@ use crate::{
         interface::{self, AttachMode, Interface},
         kernel::Program,
         pin::PinDir,
-        probe, remount,
+        probe,
+        remount::{self, Found, HeldMaps},
     },
     failure::{ExitCode, Failure},
     policy::Policy,
@@ -41,6 +42,8 @@ pub(super) struct Interfaces {
     pub(super) said: Vec<String>,
     /// Held: nobody else may work with these pins, and they are reached through it when their file system is mounted anew.
     pub(super) claim: File,
+    /// Maps outlive their pins here.
+    pub(super) held: HeldMaps,
 }
 
 impl Interfaces {
@@ -48,6 +51,7 @@ impl Interfaces {
     /// has changed, and once a second.
     pub(super) fn guard(&mut self) {
         self.follow_file_system();
+        self.keep_maps_pinned();
         let all = match interface::list() {
             Ok(all) => all,
             Err(error) => return log::warning(format!("interfaces were not checked: {error}")),
@@ -72,7 +76,15 @@ impl Interfaces {
             return;
         }
         match remount::pin_again(&self.pins, &self.claim) {
-            Ok(claim) => {
+            Ok((claim, Found::Nothing)) => {
+                self.claim = claim;
+                log::error(format!(
+                    "the pins under {} were removed, and with them the hold of the program on interfaces: it is pinned and attached again, \
+                     and packets have passed unlimited since",
+                    self.pins.root().display()
+                ));
+            }
+            Ok((claim, Found::Pins)) => {
                 self.claim = claim;
                 self.were_pinned = true;
                 log::warning(format!(
@@ -81,6 +93,25 @@ impl Interfaces {
                 ));
             }
             // That it is not pinned is said, and shown, by `unpinned`.
+            Err(error) if self.were_pinned => log::error(error),
+            Err(_said) => {}
+        }
+    }
+
+    /// Pins maps again whose pins somebody has removed: the next daemon would begin without what was counted. After a detach there is nothing to keep.
+    fn keep_maps_pinned(&mut self) {
+        let (root, is_detached) = (self.pins.root().display(), self.guarded.is_empty());
+        if is_detached || probe::require_bpffs(self.pins.root()).is_err() {
+            return;
+        }
+        if remount::is_needed(&self.pins, &self.claim) {
+            return;
+        }
+        match self.held.pin_missing(&self.pins) {
+            Ok(0) => {}
+            Ok(count) => log::warning(format!(
+                "{count} pins of maps under {root} were removed; they are pinned again, and nothing that was counted is lost"
+            )),
             Err(error) if self.were_pinned => log::error(error),
             Err(_said) => {}
         }

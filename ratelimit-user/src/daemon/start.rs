@@ -41,6 +41,7 @@ use crate::{
         listener,
         pin::{Layout, PinDir},
         probe,
+        remount::HeldMaps,
         sysctl::TcpSettings,
     },
     failure::Failure,
@@ -202,6 +203,8 @@ impl Started {
             true => Some(Trace::begin(&mut self.program, &self.enforced.desired.names.services)?),
             false => None,
         };
+        let layout = Layout::current(version.policy().source().table_entries());
+        let held = HeldMaps::open(&self.pins, layout)?;
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
         Ok(Host {
             attacks: Attacks::open(&kept_in, version.policy())?,
@@ -227,6 +230,7 @@ impl Started {
                 were_pinned: true,
                 said: Vec::new(),
                 claim: self.claim,
+                held,
             }),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
             cluster: self.cluster,

@@ -1,5 +1,8 @@
 //! A BPF file system that is unmounted and mounted again is another one, and empty. Whoever has the pin directory open still reaches
 //! what was pinned: the kernel keeps a file system that somebody uses. So everything can be pinned once more, and nothing was loose meanwhile.
+//!
+//! Pins that somebody removes are another thing. A link without a pin is gone, and its program off the interface; maps live on, because the daemon
+//! has them open.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -15,7 +18,13 @@ use aya::{
     programs::links::{FdLink, PinnedLink},
 };
 
-use super::{DataplaneError, pin::PinDir, probe};
+use ratelimit_common::abi::names;
+
+use super::{
+    DataplaneError,
+    pin::{Layout, PinDir},
+    probe,
+};
 
 /// Whether the pin directory is another one than that which was claimed, on a BPF file system.
 pub fn is_needed(pins: &PinDir, claim: &File) -> bool {
@@ -25,8 +34,52 @@ pub fn is_needed(pins: &PinDir, claim: &File) -> bool {
     !same && probe::require_bpffs(pins.root()).is_ok()
 }
 
+/// What was still in the directory that was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// What had been pinned.
+    Pins,
+    /// Nothing: somebody has removed the pins, and with them links and their hold on interfaces.
+    Nothing,
+}
+
+/// The maps of this daemon, held open, under the names of their pins.
+#[derive(Debug)]
+pub struct HeldMaps {
+    layout: Layout,
+    maps: Vec<(&'static str, MapData)>,
+}
+
+impl HeldMaps {
+    /// Opens what is pinned of a layout.
+    pub fn open(pins: &PinDir, layout: Layout) -> Result<Self, DataplaneError> {
+        let open = |name: &'static str| {
+            let map = MapData::from_pin(pins.map(layout, name));
+            Ok((name, map.map_err(DataplaneError::map(format!("open map {name}")))?))
+        };
+        Ok(Self { layout, maps: names::MAPS.iter().map(|name| open(name)).collect::<Result<_, _>>()? })
+    }
+
+    /// Pins maps again whose pins are gone, with the directories that pins need. How many they were.
+    pub fn pin_missing(&self, pins: &PinDir) -> Result<usize, DataplaneError> {
+        pins.create(self.layout)?;
+        let mut missing = 0;
+        for (name, map) in &self.maps {
+            let path = pins.map(self.layout, name);
+            if fs::symlink_metadata(&path).is_ok() {
+                continue;
+            }
+            map.pin(&path).map_err(|error| DataplaneError::Load {
+                reason: format!("cannot pin {} again: {error}", path.display()),
+            })?;
+            missing += 1;
+        }
+        Ok(missing)
+    }
+}
+
 /// Pins everything that the claimed directory has once more, and claims the directory where it is now. All of it, or nothing.
-pub fn pin_again(pins: &PinDir, claim: &File) -> Result<File, DataplaneError> {
+pub fn pin_again(pins: &PinDir, claim: &File) -> Result<(File, Found), DataplaneError> {
     let present = pins.claim()?;
     if !(pins.layouts()?.is_empty() && pins.linked_interfaces()?.is_empty()) {
         return Err(DataplaneError::PinDirTaken { path: pins.root().to_owned() });
@@ -40,7 +93,7 @@ pub fn pin_again(pins: &PinDir, claim: &File) -> Result<File, DataplaneError> {
         }
         return Err(error);
     }
-    Ok(present)
+    Ok((present, if made.is_empty() { Found::Nothing } else { Found::Pins }))
 }
 
 /// Maps first: a link that is found without maps would be taken for that of another build.

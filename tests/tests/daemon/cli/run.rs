@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -12,6 +13,7 @@ use ratelimit_tests::{
     answer::{assert_answer, assert_refused, stderr},
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, run},
+    redis::wait_for,
 };
 use ratelimit_user::dataplane::{kernel, pin::PinDir};
 
@@ -272,6 +274,35 @@ fn a_bpf_file_system_that_is_unmounted_is_said_while_the_daemon_runs_and_when_it
     assert!(warnings.contains("PROTECTION ENDS WITH THIS DAEMON"), "{warnings}");
     let (_, log) = daemon.terminate();
     assert!(log.contains("is NOT PROTECTED from now on") && !log.contains("stays protected"), "{log}");
+}
+
+#[test]
+fn pins_that_somebody_removes_are_made_again_and_what_that_cost_is_said() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let names_in = |dir: PathBuf| {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let layout = || {
+        let found = names_in(edge.pin()).into_iter().find(|name| name != "links").expect("a layout");
+        edge.pin().join(found)
+    };
+    let all = names_in(layout());
+    fs::remove_dir_all(layout()).unwrap();
+    daemon.wait_for_log("pins of maps under");
+    assert_eq!(names_in(layout()), all);
+    assert!(!daemon.log().contains("NOT PROTECTED"), "{}", daemon.log());
+    fs::remove_dir_all(edge.pin()).unwrap();
+    daemon.wait_for_log("it is pinned and attached again, and packets have passed unlimited since");
+    daemon.wait_for_log("our program is gone");
+    wait_for("protection", || (edge.json(&["status"])["protected"] == true).then_some(()));
+    assert!(!daemon.log().contains("in force all the time"), "{}", daemon.log());
+    assert_eq!((names_in(layout()), names_in(edge.pin().join("links")).len()), (all, 1));
+    daemon.kill_9();
+    let daemon = edge.start(POLICY);
+    daemon.wait_for_log("program replaced in place, buckets kept");
 }
 
 #[test]
