@@ -34,4 +34,4 @@ pub mod service;
 pub mod tables;
 #[cfg(test)]
 mod testbed;
-mod verdict;
+pub mod verdict;

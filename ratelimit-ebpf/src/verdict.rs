@@ -44,7 +44,7 @@ pub(crate) fn conclude<T: Leaves, R: Relay>(
 /// What a service lets pass although a limit refuses it costs the host what every packet does: no service opens the host. A policy on trial
 /// drops nothing for that either.
 #[inline(always)]
-fn within_host<T: Leaves>(
+pub fn within_host<T: Leaves>(
     tables: &T,
     policy: &Policy,
     reason: Reason,

@@ -14,7 +14,10 @@ use ratelimit_common::{
     },
     limit::gcra::SMALLEST_FRAME,
 };
-use ratelimit_ebpf::packet::{Address, Packet, Transport};
+use ratelimit_ebpf::{
+    packet::{Address, Packet, Transport},
+    verdict::within_host,
+};
 
 use super::{
     ExplainContext,
@@ -118,12 +121,15 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         let mut seen: Vec<Reason> = Vec::new();
         loop {
             let scratch = ScratchTables::new(self.record, Rc::clone(&lifted));
-            let reason = scratch.judge(packet, SMALLEST_FRAME);
+            let (reason, ends) = self.end(&scratch, packet);
             if reason.verdict() != Verdict::Drop {
                 return Passes { reason, lifted };
             }
             // What refuses by the negative cache has a limit behind it that refuses for the same reason.
-            if !seen.contains(&reason) {
+            for reason in [ends, reason] {
+                if seen.contains(&reason) {
+                    continue;
+                }
                 seen.push(reason);
                 let waived = self.record.policy.fate(self.number, reason) == Fate::Waived;
                 self.refusals.push(ExplainedRefusal {
@@ -139,6 +145,17 @@ impl<R: Remembered> SourceInquiry<'_, R> {
                 None => return Passes { reason, lifted },
             }
         }
+    }
+
+    /// What refuses a packet, and what it ends for: a service may let it pass, and then the host may have nothing left for it.
+    fn end(&self, scratch: &ScratchTables<'_, R>, packet: Packet) -> (Reason, Reason) {
+        let policy = self.record.policy;
+        let reason = scratch.judge(packet, SMALLEST_FRAME);
+        let fate = policy.fate(self.number, reason);
+        if reason.verdict() != Verdict::Drop {
+            return (reason, reason);
+        }
+        (reason, within_host(scratch, policy, reason, fate, SMALLEST_FRAME).0)
     }
 
     /// A packet of the smallest size.
@@ -167,7 +184,10 @@ impl<R: Remembered> SourceInquiry<'_, R> {
             let left_ns = entry.blocked_until_ns.saturating_sub(self.record.now_ns);
             return (entry.blocked_until_ns != FOREVER_NS).then(|| ms(left_ns));
         }
-        let lasts = |ms: u64| refused.after_ms(ms).judge(packet, SMALLEST_FRAME) == reason;
+        let lasts = |ms: u64| {
+            let (refused, ends) = self.end(&refused.after_ms(ms), packet);
+            [refused, ends].contains(&reason)
+        };
         let (mut refused_at, mut passes_at) = (0, 1);
         while lasts(passes_at) {
             (refused_at, passes_at) = (passes_at, passes_at * 2);

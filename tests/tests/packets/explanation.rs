@@ -13,7 +13,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     compile::lists::{self, Lists},
     config,
-    explain::{ExplainContext, Explanation, LimitState, explain},
+    explain::{ExplainContext, ExplainedRefusal, Explanation, LimitState, explain},
     policy::Policy,
 };
 
@@ -340,6 +340,43 @@ total = ["400 packets/s burst 200", "1 MB/s burst 1 MB"]
         site.wait_ms(1);
     }
     assert!(passed > 800 && refused > 800, "{passed} passed, {refused} refused");
+}
+
+/// What a service lets pass although a limit refuses it costs the host what every packet does.
+#[test]
+fn a_service_on_trial_is_told_as_refused_where_the_host_has_nothing_left_for_what_it_lets_pass() {
+    let text = r#"
+[source]
+limits = ["100000 packets/s"]
+ladder = false
+[host]
+total = ["200 packets/s burst 200"]
+[[service]]
+name = "trial"
+match = { protocol = 253 }
+per_source = ["50 packets/hour burst 50"]
+on_limit = "monitor"
+"#;
+    let site = Site::new(text, Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    let (mut passed, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let told = site.explain(source);
+        let of_service = |one: &&ExplainedRefusal| one.service.as_deref().is_none_or(|name| name == "trial");
+        let drops = told.refusals.iter().filter(of_service).find(|one| !one.waived);
+        match site.drop_reason(&smallest(source)) {
+            None => {
+                assert_eq!(drops, None, "{told:?}");
+                passed += 1;
+            }
+            Some(reason) => {
+                assert_eq!(drops.map(|one| one.reason.as_str()), Some(reason.name()), "{told:?}");
+                refused += 1;
+            }
+        }
+        site.wait_ms(1);
+    }
+    assert!(passed > 400 && refused > 400, "{passed} passed, {refused} refused");
 }
 
 #[test]
