@@ -63,14 +63,14 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
+        // Signals before anything that has to be cleaned up: one that comes while the daemon starts must not end it half way.
+        let mut signals = Signals::take()?;
         progress::step("taking the addresses to listen on");
-        // Listeners first: an address in use must not leave a program attached.
+        // Listeners before the program: an address in use must not leave a program attached.
         let listeners = Listeners::bind(version.policy(), state.path()).await?;
         let control = server::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
         })?;
-        // Signals too: one that comes while the program is being loaded must not end the daemon half way.
-        let mut signals = Signals::take()?;
         let admission = admit(&state, readers.as_ref(), options, front_user)?;
         let mut host =
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
