@@ -14,7 +14,7 @@ pub fn is_open<T: Tables>(tables: &T, now_ns: u64) -> bool {
     }
 }
 
-/// Whether this CPU has met a prefix lately that was used up.
+/// Whether this CPU has met a prefix lately that was used up or squeezed its sources.
 #[inline(always)]
 pub(crate) fn is_crowded<T: Tables>(tables: &T, now_ns: u64) -> bool {
     match tables.lane_word(LaneWord::CrowdedUntil) {

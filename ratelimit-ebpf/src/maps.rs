@@ -69,7 +69,7 @@ static ASKED: Array<u64, { prefilter::CELLS as usize }> = Array::new();
 #[btf_map]
 static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
 
-/// When a source of each cell was last proven: see [`fair::proven_mark`]. One value, because an element of an array takes eight bytes and these are one each.
+/// Until when some source of each cell is proven: see [`fair::proven_mark`]. One value, because an element of an array takes eight bytes and these are one each.
 #[btf_map]
 static PROVEN: Array<[u8; prefilter::CELLS as usize], 1> = Array::new();
 

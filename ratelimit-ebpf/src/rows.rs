@@ -38,9 +38,9 @@ pub enum Row {
     KeptWindow(RowKey),
     /// The bucket of a prefix.
     Prefix(RowKey),
-    /// Until when a cell of the prefilter is hot, as a time word.
+    /// Until when a cell of the prefilter is tracked, as a time word.
     Mark(u32),
-    /// When a source of a cell of the prefilter was last proven.
+    /// Until when some source of a cell of the prefilter is proven.
     Proven(u32),
     /// A cell of the prefilter: its bucket, then its negative cache.
     Cell(u32),
@@ -415,7 +415,7 @@ impl<R: Rows> Tables for R {
     }
 
     fn proven_mark(&self, cell: u32) -> u8 {
-        // Whoever does not know takes a source for one that may be proven.
+        // Whoever has no such table has no express lane either, and nobody asks.
         self.find(Row::Proven(cell)).map_or(u8::MAX, |mark| self.read(mark) as u8)
     }
 

@@ -205,7 +205,7 @@ pub trait Tables {
     fn nothing_remembered(&self, _cell: u32) {}
     /// Has [`may_be_tracked`](Self::may_be_tracked) know that a cell was found not to be tracked.
     fn no_longer_tracked(&self, _cell: u32, _now_q8: u64) {}
-    /// When a source of a cell was last proven, see [`fair::proven_mark`](ratelimit_common::limit::fair::proven_mark).
+    /// Until when some source of a cell is proven, see [`fair::proven_mark`](ratelimit_common::limit::fair::proven_mark).
     fn proven_mark(&self, cell: u32) -> u8;
     /// Has [`proven_mark`](Self::proven_mark) know that a source of a cell is proven.
     fn mark_proven(&self, cell: u32, now_q8: u64);

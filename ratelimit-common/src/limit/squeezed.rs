@@ -11,10 +11,15 @@ use super::{
 };
 use crate::abi::Aggregation;
 
-/// Part of the range of debt that a word gives away, so that it lasts for a while: 3 % of a source's rate.
+/// Part of the range of debt that a word gives away, so that it lasts for a while: 3 % of a source's rate. Where the precise clock decides, the word is read
+/// by the coarse one, which is a tick behind: then a source may be squeezed as hard for a tick longer.
 const GIVEN_AWAY: u32 = 8;
 
-/// Bits that say until when. They wrap after nine hours, and no word lasts for a second.
+/// What lasts for a shorter while than half a millisecond is not remembered: it would be written for every packet, and a tick is long beside it.
+const SHORTEST_Q8: u64 = 1 << 27;
+
+/// Bits that say until when. They wrap after ten hours, and no word lasts for a second: one that nobody has written over since is good for half a second
+/// then, for sources that have had more than their share.
 const UNTIL_BITS: u32 = 29;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
 /// Bits of a pressure.
@@ -22,8 +27,7 @@ const PRESSURE_BITS: u32 = 12;
 const _: () = assert!(fair::HARDEST < 1 << PRESSURE_BITS, "any pressure fits");
 const _: () = assert!(TAG_MASK & ((1 << (UNTIL_BITS + PRESSURE_BITS)) - 1) == 0, "a tag is above the rest");
 
-/// What is remembered of a prefix by its [negative name](super::prefilter::negative_name) that owes so much to sources that are not proven; 0 if nothing
-/// is worth it.
+/// What is remembered of a prefix, by its [negative name](super::prefilter::negative_name), while its debt is so much; 0 if nothing is worth it.
 #[inline(always)]
 pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u64) -> u64 {
     let range_q8 = aggregation.squeeze.range_q8;
@@ -34,7 +38,7 @@ pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u6
         debt_q8.saturating_sub(lasting),
         aggregation.unproven_tolerance_q8,
     );
-    if pressure == 0 {
+    if pressure == 0 || lasting < SHORTEST_Q8 {
         return 0;
     }
     let until = now_q8.wrapping_add(lasting) >> UNTIL_SHIFT & UNTIL_MASK;

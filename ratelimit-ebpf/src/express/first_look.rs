@@ -1,5 +1,5 @@
 //! The first look of the express lane, which is all that most packets of a flood get: one negative entry, one note of a total that is used up, or one prefix
-//! that is.
+//! that is used up or squeezes.
 //! What it does not find there is for the rest of the lane, which looks at everything once more.
 //!
 //! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep, which fit into registers.

@@ -506,7 +506,7 @@ fn who_is_in_a_crowded_prefix_ends_in_the_lane_as_it_would_have_ended_without_on
             }
             host
         };
-        for (totals, proves) in [(0, false), (1, false), (0, true)] {
+        for (totals, proves) in [(0, false), (1, false), (0, true), (1, true)] {
             let ended = alike_for(
                 &std::format!("{what}, {totals}, {proves}"),
                 || make(totals, proves),
@@ -578,5 +578,83 @@ fn who_is_allowed_passes_from_a_crowded_prefix_whoever_shares_its_cell() {
     assert!(ended.contains(&Reason::LimitPrefix), "{ended:?}");
     for (_, allowed) in pairs {
         assert_eq!(taken(&host, &udp(allowed, 53, 8)), (Reason::Allowed, false), "{allowed:?}");
+    }
+}
+
+/// A fragment costs its prefix more than other packets where fragments have a limit. The coarse clock is behind the precise one, which decides.
+#[test]
+fn a_prefix_with_too_little_for_a_fragment_admits_other_packets_by_either_clock() {
+    for clock in [Clock::Coarse, Clock::Precise] {
+        let mut policy = policy();
+        policy.source.set = prefiltered(&["60 packets/min burst 30", "9 fragments/min burst 9"]);
+        policy.aggregation = aggregated(&policy.source.set, 24, 4);
+        policy.clock = clock as u32;
+        let host = host(policy);
+        host.lag_ns.set(3_000_000);
+        assert!((0..=255).any(|last| host.reason(&udp([30, last], 53, 8)) == Reason::LimitPrefix));
+        // Two packets of a quarter of a second each, and no fragment of one and two thirds.
+        host.wait_ms(520);
+        let payload = [0; 8].to_vec();
+        let fragment =
+            IpFrame { source: [30, 250], is_v6: false, protocol: 17, fragment: 7, payload }.frame();
+        assert_eq!(host.reason(&fragment), Reason::LimitPrefix, "{clock:?}");
+        assert_eq!(host.reason(&udp([30, 251], 53, 8)), Reason::Conforming, "{clock:?}");
+    }
+}
+
+#[test]
+fn who_sends_what_no_limit_counts_is_refused_for_no_prefix() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["9 fragments/min burst 9"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 1);
+    let host = host(policy);
+    for last in 0..64 {
+        let payload = [0; 8].to_vec();
+        host.reason(
+            &IpFrame { source: [30, last], is_v6: false, protocol: 17, fragment: 7, payload }.frame(),
+        );
+    }
+    assert_eq!(host.reason(&udp([30, 200], 53, 8)), Reason::Conforming);
+}
+
+#[test]
+fn who_is_proven_and_was_refused_by_a_total_has_what_its_prefix_keeps_back_once_the_total_has_more() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 4);
+    with_services(&mut policy, "10 packets/s burst 5");
+    let mut host = host(policy);
+    host.programs = [Successor::Prove].to_vec();
+    host.proof.set(Proof::Connection);
+    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
+    host.proof.set(Proof::Nothing);
+    let refused = (0..2_000_u32)
+        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
+    assert!(refused.count() > 500);
+    host.proof.set(Proof::Connection);
+    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming, "it shows its connection again");
+    let frame = udp([30, 1], SERVED, 8);
+    assert!((0..20).any(|_| host.reason(&frame) == Reason::ServiceTotal));
+    host.wait_ms(150);
+    assert_eq!(host.reason(&frame), Reason::Conforming);
+}
+
+#[test]
+fn prefixes_without_a_price_of_packets_crowd_nobody_out() {
+    for (own, crowded) in [("60 packets/min burst 60", true), ("60 fragments/min burst 60", false)] {
+        let mut policy = policy();
+        policy.source.set = prefiltered(&[own]);
+        policy.aggregation = aggregated(&policy.source.set, 24, 4);
+        let host = host(policy);
+        let now_q8 = host.now_q8();
+        let SourceKey { hi, lo } = key([30, 1]);
+        let prefix = OriginV4(u32::from_ne_bytes([10, 0, 30, 0])).hash(&host.policy);
+        let name = prefilter::negative_name(prefix, host.policy.generation);
+        let cell =
+            host.prefix_level_cell(ratelimit_common::limit::aggregation::cell_index(0, prefix)).unwrap();
+        let entry = prefilter::negative_entry(name, now_q8, now_q8 + (1 << 34), NegativeCause::Packets);
+        host.store(host.prefix_level_negative_entry(cell), entry);
+        let level = limit::crowded_level(&host, &host.policy, hi, lo, 0, now_q8);
+        assert_eq!(level != limit::NO_LEVEL, crowded, "{own}");
     }
 }

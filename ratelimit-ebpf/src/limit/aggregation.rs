@@ -257,7 +257,10 @@ fn remember_spent<T: Tables>(
     let until_q8 = tables.load(word).wrapping_add(prefix_level.packet_q8).wrapping_sub(tolerance_q8);
     let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
     let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
-    tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
+    // Not for a moment that is as good as now: the coarse clock, by which it is read, is behind.
+    if prefilter::denies(negative_entry, name, now_q8) {
+        tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
+    }
     lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
 }
 
@@ -273,8 +276,9 @@ fn remember_squeezed<T: Tables>(
 ) {
     let name = negative_name(policy, request, prefix_level);
     let word = tables.prefix_level_squeezed(cell);
-    if squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
-        tables.store(word, squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8));
+    let squeezed = squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8);
+    if squeezed != 0 && squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
+        tables.store(word, squeezed);
     }
     lane::crowd(tables, request.now_q8 >> gcra::TIME_FRAC_BITS);
 }

@@ -1,4 +1,4 @@
-//! Sources that a prefix around them is known to refuse, whatever else is known of them: one that is used up, or one that squeezes them harder than they
+//! Sources that a prefix around them is known to refuse: one that is used up, or one that squeezes them harder than they
 //! can bear. Asked before the source is looked up, because a flood from everywhere in a prefix has more sources than any cache holds.
 //!
 //! Not about who may be proven, for whom prefixes keep something back; not about segments of TCP, which may belong to a connection; not where a total may
@@ -78,7 +78,8 @@ pub const NO_LEVEL: u32 = u32::MAX;
 pub fn level<T: Tables>(tables: &T, policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 {
     let key = SourceKey { hi, lo };
     let family = if key.v4().is_some() { Family::V4 } else { Family::V6 } as u32;
-    if policy.aggregation.tolerance_q8 == 0 {
+    // Without a price, packets cost prefixes nothing, or not alike.
+    if policy.aggregation.tolerance_q8 == 0 || policy.aggregation.packet_q8 == 0 {
         return NO_LEVEL;
     }
     // The widest first: it has the fewest prefixes, so this CPU's note of a level is about most packets, and their cells are near.

@@ -158,10 +158,8 @@ fn ask<T: Stages, R: Relay>(
     let party = standing.party(tables, request);
     let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
-        // A prefix keeps something back for sources that are proven, and refuses them for their own sake.
-        let is_shared = party == Party::Tracked
-            || (party == Party::Proven && matches!(reason, Reason::ServiceTotal | Reason::HostTotal));
-        if is_shared && !packet.transport.is_tcp() {
+        // Not of sources that are proven: a prefix keeps something back for them, and refuses them for their own sake.
+        if party == Party::Tracked && !packet.transport.is_tcp() {
             tables.remember_shared(policy, request);
         }
         if party == Party::Untracked || (party == Party::Tracked && reason == Reason::LimitPrefix) {

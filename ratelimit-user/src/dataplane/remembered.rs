@@ -65,9 +65,9 @@ impl Remembered for KernelMaps {
                 let syns = self.syns.get(&index, 0).map_err(failed)?;
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
-            // Each CPU has its own.
             // Whoever asks here asks for one source, whose entry says whether it is proven.
             Row::Proven(_) | Row::Asked(_) => return Ok(None),
+            // Each CPU has its own.
             Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),
             // A kept window is found as a window, and frames without a source are nobody's.
             Row::KeptWindow(_) | Row::Link(_) | Row::LinkCell(_) => return Ok(None),
