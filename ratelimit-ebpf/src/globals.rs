@@ -28,8 +28,8 @@ const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_o
 
 /// Two bits for each cell of the prefilter, that it may be tracked and that something of its sources may be remembered: all of them fit into a core's
 /// first-level cache, and what they are about does not. A bit is set after what it is about was written and cleared before that is read again, so that
-/// no cell is ever tracked without it. All are set when the program is
-/// loaded, because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells that know nothing of them.
+/// no cell is ever tracked without its bit; a negative entry may be without one for a moment. All bits are set when the program is loaded,
+/// because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells that know nothing of them.
 #[unsafe(link_section = ".data.TRACKED")]
 #[unsafe(no_mangle)]
 static mut TRACKED: [u64; CELL_BIT_WORDS] = [u64::MAX; CELL_BIT_WORDS];

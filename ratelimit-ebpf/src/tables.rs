@@ -86,7 +86,7 @@ pub enum LaneWord {
     SpentUntil = 2,
     /// The reason that says which total that is.
     SpentReason = 3,
-    /// Until when it looks at what is known of prefixes: it has met one that was used up.
+    /// Until when it looks at what is known of prefixes: it has met one that was used up or squeezed its sources.
     CrowdedUntil = 4,
     /// What `SpentName` says, of a total that was spent for sources with an entry.
     TrackedSpentName = 5,
@@ -94,7 +94,7 @@ pub enum LaneWord {
     TrackedSpentUntil = 6,
     /// The reason that says which total that is.
     TrackedSpentReason = 7,
-    /// Under which policy, and for packets of which service, it has met a prefix that was used up: see
+    /// Under which policy, and for packets of which service, it has met a prefix that refused a source: see
     /// [`note_level`](crate::limit::note_level).
     CrowdedName = 8,
     /// The mask of the aggregation level of that prefix.

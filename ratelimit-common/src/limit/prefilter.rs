@@ -40,7 +40,8 @@ pub const CELL_BIT_WORDS: usize = CELLS as usize / CELLS_IN_WORD as usize;
 pub const CELLS_IN_WORD: u32 = u64::BITS / 2;
 /// The bit of a cell that may be tracked: without it, no source of the cell has an entry that owes something.
 pub const TRACKED_BIT: u64 = 1;
-/// The bit of a cell of whose sources something may be remembered: without it, none has a negative entry and none is proven.
+/// The bit of a cell of whose sources something may be remembered: without it, no source of the cell is proven, and none has a negative entry that has been
+/// there for longer than a moment.
 pub const REMEMBERED_BIT: u64 = 2;
 
 /// Part of the burst that a cell gives out: an eighth.

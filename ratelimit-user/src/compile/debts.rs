@@ -42,7 +42,7 @@ impl Desired {
         }
     }
 
-    /// The same policy with a user that owes nothing; none if it does not.
+    /// This policy as it is when the user at a place is forgiven its debt; `None` if the user owes nothing.
     pub fn forgiving(&self, index: u32) -> Option<Self> {
         self.user_set(index).filter(|set| set.owed_q8 != 0)?;
         let mut next = self.clone();

@@ -169,7 +169,7 @@ impl Desired {
         Some(next)
     }
 
-    /// The same policy once more, for a change of what it says beside its limits: whatever it began anew has begun.
+    /// Makes the next generation of this policy. Users, windows and totals that the policy began anew have begun by now, so the next generation begins none.
     pub(super) fn begin_again(&mut self) {
         self.policy.generation += 1;
         self.keeps_policy = false;
