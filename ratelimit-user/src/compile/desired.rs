@@ -45,6 +45,8 @@ pub struct Desired {
     pub destinations: Vec<Destination>,
     /// Services whose totals are not what they were, in order, and the host behind them.
     pub changed_totals: Vec<u32>,
+    /// Services whose index had another service or none before, in order: nothing of theirs is spent, neither by a source nor of their totals.
+    pub new_services: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
     /// Whether the tables of users' limits and of destinations that are in force say all that already.
@@ -169,11 +171,17 @@ impl Desired {
         Some(next)
     }
 
-    /// Makes the next generation of this policy. Users, windows and totals that the policy began anew have begun by now, so the next generation begins none.
+    /// Makes the next generation of this policy.
     pub(super) fn begin_again(&mut self) {
         self.policy.generation += 1;
         self.keeps_policy = false;
-        (self.new_users, self.new_user_windows, self.changed_totals) = (vec![], vec![], vec![]);
+        self.all_have_begun();
+    }
+
+    /// Says that services, users, windows and totals that the policy begins anew have begun by now: they do not begin once more.
+    pub fn all_have_begun(&mut self) {
+        (self.new_services, self.changed_totals) = (vec![], vec![]);
+        (self.new_users, self.new_user_windows) = (vec![], vec![]);
     }
 
     /// Has the limits of users written where nobody reads them until the policy says so.
@@ -265,12 +273,15 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     });
     names.services.write(&mut compiled.service_names);
     compiled.aggregation = aggregation::compile(policy.aggregation(), &compiled.source.set);
-    let mut changed_totals = Vec::new();
+    let (mut changed_totals, mut new_services) = (Vec::new(), Vec::new());
     for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
         compiled.services[index] = compile_service(service, terms, set, totals, &mut windows);
+        if before.is_some() && same.is_none() {
+            new_services.push(index as u32);
+        }
         if before
             .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
         {
@@ -312,6 +323,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         keeps_policy,
         destinations,
         changed_totals,
+        new_services,
         users,
         keeps_tables,
         new_users,

@@ -125,6 +125,13 @@ pub fn group_under(policy: &Policy, group: u64) -> u64 {
     name | place << PLACE_AT | service
 }
 
+/// Whether the third word of a key says that an entry is of one of these services, which are given by index in order. It does so for windows and, because their
+/// names and places are above these bits, for buckets.
+pub fn is_of_service(group: u64, services: &[u32]) -> bool {
+    let number = (group & SERVICE_BITS) as u32;
+    number.checked_sub(1).is_some_and(|index| services.binary_search(&index).is_ok())
+}
+
 /// Of what was counted at the places of a user, under a policy that nobody can read any more, that of one window: at its own place or else at the first where the words
 /// say something under it. The number of the window is part of each word, so that words of windows of other lengths say nothing.
 pub fn words_of(limit: &WindowLimit, own: usize, all: &[WindowState], now_ns: u64) -> Option<WindowState> {

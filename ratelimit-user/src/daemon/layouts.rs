@@ -164,9 +164,9 @@ impl OtherLayouts {
     /// Holds maps that have the policy already.
     fn hold(&self, maps: &mut KernelMaps, desired: &Desired) -> Result<(), DataplaneError> {
         let now_ns = probe::now_ns();
-        let held = self.held(desired, now_ns).into_owned();
-        let (new_users, new_user_windows, changed_totals) = (vec![], vec![], vec![]);
-        maps.set_policy(&Desired { new_users, new_user_windows, changed_totals, ..held })?;
+        let mut held = self.held(desired, now_ns).into_owned();
+        held.all_have_begun();
+        maps.set_policy(&held)?;
         if self.shared { Ok(()) } else { maps.spend_totals(desired, gcra::time_q8(now_ns + HELD_NS)) }
     }
 
@@ -188,9 +188,9 @@ impl OtherLayouts {
             }
         }
         *desired = self.begun(desired, probe::now_ns());
+        desired.all_have_begun();
         let changed_totals = if self.shared { vec![] } else { desired.with_totals() };
-        let (new_users, new_user_windows) = (vec![], vec![]);
-        maps.set_policy(&Desired { new_users, new_user_windows, changed_totals, ..desired.clone() })
+        maps.set_policy(&Desired { changed_totals, ..desired.clone() })
     }
 
     /// Copies what was used of windows that are in maps of another layout.
@@ -201,7 +201,7 @@ impl OtherLayouts {
         policy: &Policy,
         desired: &Desired,
     ) -> Result<(), DataplaneError> {
-        former.copy_windows(maps, &desired.policy)?;
+        former.copy_windows(maps, desired)?;
         if self.shared {
             return Ok(());
         }

@@ -63,19 +63,37 @@ pub(super) fn update<K: Pod, V: Pod>(map: impl AsFd, entries: &[(K, V)]) -> io::
 
 /// Removes entries in this order. After an error, those before some place are gone.
 pub(super) fn delete<K: Pod>(map: impl AsFd, keys: &[K]) -> io::Result<()> {
-    for some in keys.chunks(BATCH) {
-        let mut attributes = Attributes {
-            in_batch: 0,
-            out_batch: 0,
-            keys: some.as_ptr() as u64,
-            values: 0,
-            count: some.len() as u32,
-            map_fd: map.as_fd().as_raw_fd() as u32,
-            elem_flags: 0,
-            flags: 0,
-        };
-        // SAFETY: the kernel reads `count` keys of the size that the caller takes from the map's definition; they live across the call.
-        unsafe { call(BPF_MAP_DELETE_BATCH, &mut attributes) }?;
+    keys.chunks(BATCH).try_for_each(|some| delete_some(&map, some).1)
+}
+
+/// Removes entries by one call, and says how many are gone.
+fn delete_some<K: Pod>(map: &impl AsFd, keys: &[K]) -> (usize, io::Result<()>) {
+    let mut attributes = Attributes {
+        in_batch: 0,
+        out_batch: 0,
+        keys: keys.as_ptr() as u64,
+        values: 0,
+        count: keys.len() as u32,
+        map_fd: map.as_fd().as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads `count` keys of the size that the caller takes from the map's definition; they live across the call.
+    let removed = unsafe { call(BPF_MAP_DELETE_BATCH, &mut attributes) };
+    (attributes.count as usize, removed)
+}
+
+/// Removes entries that are still there: a map that lets go of the least recently used may have let go of some.
+pub(super) fn delete_present<K: Pod>(map: impl AsFd, mut keys: &[K]) -> io::Result<()> {
+    while !keys.is_empty() {
+        let some = &keys[..keys.len().min(BATCH)];
+        match delete_some(&map, some) {
+            (_, Ok(())) => keys = &keys[some.len()..],
+            (gone, Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => {
+                keys = &keys[(gone + 1).min(some.len())..];
+            }
+            (_, Err(error)) => return Err(error),
+        }
     }
     Ok(())
 }

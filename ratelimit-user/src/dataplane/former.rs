@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, os::fd::AsFd as _};
 
 use aya::maps::{Array, HashMap, IterableMap as _, LpmTrie, Map, MapData, MapError};
 use ratelimit_common::abi::{
-    ABI_VERSION, EntryKey, LimitSet, Policy, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
+    ABI_VERSION, EntryKey, LimitSet, WindowState, names, user::MAX_USERS, window::SET_WINDOWS,
 };
 
 use super::{
@@ -66,8 +66,9 @@ impl<'p> Former<'p> {
         read_lists(&v4, &v6)
     }
 
-    /// Copies what sources have used of windows, each to the place that it has under our policy. The key of a window names it, so nothing is taken for something else.
-    pub fn copy_windows(&self, maps: &mut KernelMaps, policy: &Policy) -> Result<(), DataplaneError> {
+    /// Copies what sources have used of windows, each to the place that it has under our policy. The key of a window names it, so nothing is taken for something else;
+    /// it names the service by its index, which another may have had.
+    pub fn copy_windows(&self, maps: &mut KernelMaps, desired: &Desired) -> Result<(), DataplaneError> {
         let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
         for (name, ours) in pairs {
             let Ok(theirs) = self
@@ -86,8 +87,9 @@ impl<'p> Former<'p> {
                 Ok::<_, DataplaneError>(entries)
             };
             let mut theirs = read(&theirs)?;
+            theirs.retain(|(key, _)| !window::is_of_service(key.group, &desired.new_services));
             for (key, _) in &mut theirs {
-                key.group = window::group_under(policy, key.group);
+                key.group = window::group_under(&desired.policy, key.group);
             }
             let entries = with_latest(theirs, &read(ours)?);
             batch::update(ours.map().fd().as_fd(), &entries)

@@ -6,6 +6,7 @@ mod lane;
 mod leases;
 mod lists;
 mod program;
+mod services;
 mod totals;
 mod users;
 
@@ -25,7 +26,7 @@ use ratelimit_common::abi::{
 };
 
 use self::lane::LaneKeeper;
-pub(super) use self::{counters::read_counts, lists::read_lists};
+pub(super) use self::{counters::read_counts, lists::read_lists, services::forget};
 pub use self::{
     counters::{Count, Meters},
     lists::require_room,
@@ -174,6 +175,8 @@ impl KernelMaps {
         inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         // Before, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
+        // With the lane open: a full table takes half a second to look through.
+        self.begin_services(&desired.new_services)?;
         self.lane.close()?;
         self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
         // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a

@@ -8,7 +8,7 @@ use ratelimit_common::{
     limit::{gcra, prefilter},
 };
 
-use super::{DataplaneError, batch};
+use super::{DataplaneError, batch, kernel};
 
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
 pub struct SourceTable {
@@ -58,6 +58,12 @@ impl SourceTable {
     /// The buckets of one source. A look from here does not make the kernel take the entry for used.
     pub fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, DataplaneError> {
         found(self.buckets.get(key, 0)).map_err(DataplaneError::map("read the table of sources"))
+    }
+
+    /// Forgets what sources have spent of these services, given by index.
+    pub(super) fn forget_services(&self, services: &[u32]) -> Result<(), DataplaneError> {
+        kernel::forget(&self.buckets, Bucket::FULL, services)
+            .map_err(DataplaneError::io("forget what sources have spent of a service"))
     }
 
     /// One cell of the prefilter.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_common::abi::{Reason, Verdict, counter::Fate};
+use ratelimit_common::abi::{Reason, Verdict, counter::Fate, service::MAX_SERVICES};
 use ratelimit_tests::{
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
@@ -122,6 +122,72 @@ fn a_user_inherits_nothing_of_what_another_has_spent_at_its_index() {
     }
     assert_eq!(in_force.names.users.of("second"), Some(0), "where the first one was");
     assert_eq!(passed(&mut loaded, &frame, 10), 4, "it has its own");
+}
+
+/// Services of these names at ports from 1000 on. A source may send six to each, counted as `manner` says, and all sources together twelve.
+fn services_of(names: &[String], manner: &str) -> String {
+    let service = |(at, name): (usize, &String)| {
+        let port = 1_000 + at;
+        format!(
+            "[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"udp\", ports = [{port}] }}\n\
+             per_source = [\"6 packets/day{manner}\"]\ntotal = [\"12 packets/day\"]\n"
+        )
+    };
+    let services: String = names.iter().enumerate().map(service).collect();
+    format!("[source]\nlimits = [\"100000 packets/s\"]\nladder = false\n{services}")
+}
+
+/// Spends what one source may have of the service at port 1000, and then what all sources together may have.
+fn spent_by_all(loaded: &mut Loaded) -> Vec<u32> {
+    (1..=4).map(|host| passed(loaded, &to([10, 0, 0, host], 1_000), 20)).collect()
+}
+
+#[test]
+fn a_service_inherits_nothing_of_what_another_has_spent_at_its_index() {
+    for manner in ["", " fixed-window", " sliding-window", " sliding-window-weighted"] {
+        let named = |name: &str| services_of(&[name.to_owned()], manner);
+        let mut in_force = policies::policy(&named("first"));
+        let mut loaded = Loaded::new(&in_force);
+        let first = spent_by_all(&mut loaded);
+        assert!(first[0] == 6 && first[3] == 0, "{manner}: {first:?}");
+        for text in [services_of(&[], manner), named("second")] {
+            let next = config::parse(&text, "p.toml").unwrap().policy;
+            let generation = in_force.policy.generation + 1;
+            // By the next daemon, which does not know that a place ever had a name.
+            let names = Names::recovered(&next, &in_force.policy, &Lists::new());
+            let before =
+                Before { policy: &in_force.policy, names: &names, users: &[], desired: None, now_q8: 0 };
+            let desired = compile::desired(&next, &policies::FACTS, generation, Some(before));
+            loaded.maps.set_policy(&desired).unwrap();
+            in_force = desired;
+        }
+        assert_eq!(in_force.names.services.of("second"), Some(0), "where the first one was");
+        assert_eq!(spent_by_all(&mut loaded), first, "{manner}: as if nothing had been there");
+    }
+}
+
+#[test]
+fn services_that_take_all_places_of_others_inherit_nothing_and_those_that_stay_keep_what_was_spent() {
+    let names = |letter: char, range: std::ops::Range<usize>| range.map(move |at| format!("{letter}{at:03}"));
+    let first: Vec<String> = names('a', 0..MAX_SERVICES).collect();
+    let mut in_force = policies::policy(&services_of(&first, ""));
+    let mut loaded = Loaded::new(&in_force);
+    let last = 1_000 + MAX_SERVICES as u16 - 1;
+    let full = spent_by_all(&mut loaded);
+    assert_eq!(passed(&mut loaded, &to([10, 0, 0, 9], last), 20), 6);
+    // All but the last make way for others, as one does that is renamed for the two hundred and fifty-seventh time.
+    let others: Vec<String> =
+        names('b', 0..MAX_SERVICES - 1).chain([first[MAX_SERVICES - 1].clone()]).collect();
+    let next = config::parse(&services_of(&others, ""), "p.toml").unwrap().policy;
+    let before = Before::known(&in_force.policy, &in_force, 0);
+    in_force = compile::desired(&next, &policies::FACTS, 2, Some(before));
+    loaded.maps.set_policy(&in_force).unwrap();
+    assert_eq!(spent_by_all(&mut loaded), full, "as if nothing had been there");
+    assert_eq!(
+        passed(&mut loaded, &to([10, 0, 0, 9], last), 20),
+        0,
+        "the one that stays goes on where it was"
+    );
 }
 
 /// A service with these totals, and sources that nothing else limits.
