@@ -240,7 +240,22 @@ impl Interfaces {
                 "detached from {name}: it is not protected any more"
             );
         }
+        self.unpin_maps();
         Ok(unlinking)
+    }
+
+    /// Removes the pins of maps once no interface is guarded any more. At once, because a daemon that is killed removes nothing, and the next one would adopt blocks and
+    /// counts that the operator has ended. The daemon has the maps open, and its directory stays, because that is what it has claimed.
+    fn unpin_maps(&self) {
+        let is_left = |error: &DataplaneError| log::error(format!("{error}: it is left for the next daemon"));
+        let links = match self.pins.linked_interfaces() {
+            Ok(links) => links,
+            Err(error) => return is_left(&error),
+        };
+        // A link on an interface that is not visible here still limits by these maps.
+        if self.are_all_detached() && links.is_empty() {
+            let _said = self.pins.unpin_maps().inspect_err(is_left);
+        }
     }
 
     /// Says what protects the host when this daemon has ended, and how to end that too. Removes the maps if nothing does.

@@ -127,11 +127,14 @@ impl PinDir {
         fs::remove_dir_all(&dir).map_err(DataplaneError::io(format!("remove {}", dir.display())))
     }
 
+    /// Unpins the maps of all layouts.
+    pub fn unpin_maps(&self) -> Result<(), DataplaneError> {
+        self.layouts()?.into_iter().try_for_each(|layout| self.remove_maps(layout))
+    }
+
     /// Unpins all maps, and removes the directories if nothing else is in them.
     pub fn remove_all_maps(&self) -> Result<(), DataplaneError> {
-        for layout in self.layouts()? {
-            self.remove_maps(layout)?;
-        }
+        self.unpin_maps()?;
         // Not recursively: what is still in there is not ours.
         let _not_empty = fs::remove_dir(self.links());
         let _not_empty = fs::remove_dir(&self.root);

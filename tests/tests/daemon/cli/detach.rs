@@ -42,10 +42,34 @@ fn detach_through_a_running_daemon_ends_protection_at_once() {
     assert!(stdout(&edge.cli(&["status"])).contains("NOT PROTECTING"));
     daemon.wait_for_log("not protected any more");
     assert_refused(&edge.cli(&["detach"]), 1, &["nothing to detach"]);
-    // Nothing is left that its maps could serve.
-    assert!(!pins(&edge).is_empty(), "the daemon still counts");
+    // Nothing is left that its maps could serve; the daemon has them open.
+    assert_eq!(pins(&edge), [""; 0]);
+    assert!(edge.cli(&["block", "add", "203.0.113.7"]).status.success());
     let (status, log) = daemon.terminate();
-    assert!(status.success() && pins(&edge).is_empty(), "{log}");
+    assert!(status.success() && !edge.pin().exists(), "{log}");
+}
+
+#[test]
+fn what_was_in_force_before_a_detach_is_not_adopted_by_a_later_daemon_however_the_first_one_ended() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "add", "second0", "type", "veth", "peer", "name", "second1"]));
+    edge.write_policy(POLICY);
+    let mut command = edge.run_command();
+    command.args(["--iface", EDGE, "--iface", "second0"]);
+    let daemon = Daemon::start(command);
+    assert!(edge.cli(&["block", "add", "203.0.113.7"]).status.success());
+    assert!(edge.cli(&["allow", "add", "198.51.100.7"]).status.success());
+    let maps = || pins(&edge).iter().filter(|pin| !pin.contains("/links/")).count();
+    let all = maps();
+    assert!(edge.cli(&["detach", "--iface", EDGE]).status.success());
+    assert_eq!((maps(), all > 20), (all, true), "the other interface is still guarded");
+    assert!(edge.cli(&["detach"]).status.success());
+    assert_eq!(pins(&edge), [""; 0]);
+    daemon.kill_9();
+    fs::remove_dir_all(edge.state()).unwrap();
+    let _daemon = edge.start(POLICY);
+    assert_eq!(edge.json(&["block", "list"])["blocks"], serde_json::json!([]));
+    assert_eq!(edge.json(&["allow", "list"])["allows"], serde_json::json!([]));
 }
 
 #[test]
