@@ -107,7 +107,7 @@ fn notes(policy: &Policy, packets: bool) -> Vec<String> {
     if !answers.is_empty() {
         notes.push(format!(
             "nobody is answered ({}) on links whose frames are IP packets, nor where a driver keeps VLAN tags apart (ethtool -K IFACE rxvlan off \
-             cures the latter)",
+             cures that), nor on a veth whose other end runs no XDP program",
             answers.join(", ")
         ));
     }

@@ -13,7 +13,7 @@ use crate::{
     control::protocol::{InterfaceStatus, Reply},
     dataplane::{
         DataplaneError,
-        attach::{self, Adopted, GenericMode, Guarded, Presence, RELEASE_DEADLINE, Unlinking},
+        attach::{self, Adopted, GenericMode, Guarded, Mute, Presence, RELEASE_DEADLINE, Unlinking},
         features,
         framing::Framing,
         interface::{self, AttachMode, Interface},
@@ -64,7 +64,7 @@ impl Interfaces {
             if guarded.index != before {
                 // What was said of the one that is gone takes up room.
                 let _never_said = self.program.set_silent(before, false);
-                guarded.tags_lost = false;
+                guarded.mute = None;
             }
         }
         self.keep_silent(&all);
@@ -143,20 +143,19 @@ impl Interfaces {
         wrong.map(words).into_iter().collect()
     }
 
-    /// Has the program answer nobody where the answer would lack the tag that the packet had.
+    /// Has the program answer nobody where the answer would lack the tag that the packet had, or would not arrive: a SYN that is not answered goes to the host, and
+    /// the client connects.
     fn keep_silent(&mut self, all: &[Interface]) {
         for guarded in &mut self.guarded {
-            let lost = guarded.framing == Framing::Ethernet
-                && interface::has_vlans(all, guarded.index)
-                && features::keeps_tags_apart(guarded.index);
-            if lost == guarded.tags_lost {
+            let mute = mute(guarded, all);
+            if mute == guarded.mute {
                 continue;
             }
-            if let Err(error) = self.program.set_silent(guarded.index, lost) {
+            if let Err(error) = self.program.set_silent(guarded.index, mute.is_some()) {
                 log::error(format!("{}: {error}", guarded.interface));
                 continue;
             }
-            guarded.tags_lost = lost;
+            guarded.mute = mute;
         }
     }
 
@@ -207,7 +206,7 @@ impl Interfaces {
                 mode: AttachMode::Generic,
                 adopted: Adopted::No,
                 not_native: None,
-                tags_lost: false,
+                mute: None,
                 lost: false,
             });
         }
@@ -310,11 +309,15 @@ impl Interfaces {
             let name = &guarded.interface;
             let why = match guarded.framing {
                 Framing::Ip => "its frames are IP packets".to_owned(),
-                Framing::Ethernet if guarded.tags_lost => format!(
-                    "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
-                     rxvlan off cures that"
-                ),
-                Framing::Ethernet => return None,
+                Framing::Ethernet => match guarded.mute? {
+                    Mute::TagsLost => format!(
+                        "its driver keeps VLAN tags apart from packets, and answers would go out without; ethtool -K {name} \
+                         rxvlan off cures that"
+                    ),
+                    Mute::FarEnd => "it is a veth, and the kernel hands answers on only to an other end that runs an XDP program in native mode; \
+                                     any program there that passes packets cures that"
+                        .to_owned(),
+                },
             };
             Some(format!(
                 "{name}: no packet is answered here ({answers}), because {why}; limits hold, refused packets are dropped"
@@ -322,6 +325,23 @@ impl Interfaces {
         };
         self.guarded.iter().filter_map(silent).collect()
     }
+}
+
+/// Why packets of an interface are better not answered.
+fn mute(guarded: &Guarded, all: &[Interface]) -> Option<Mute> {
+    if guarded.framing != Framing::Ethernet {
+        return None;
+    }
+    if interface::has_vlans(all, guarded.index) && features::keeps_tags_apart(guarded.index) {
+        return Some(Mute::TagsLost);
+    }
+    let found = all.iter().find(|one| one.index == guarded.index)?;
+    // In generic mode the network stack sends answers, which every other end takes.
+    let far_end = found
+        .far_end
+        .filter(|_| found.attached.is_some_and(|attached| attached.mode == AttachMode::Native))?;
+    // Where the kernel does not say, answers are taken to arrive.
+    (!far_end.takes_answers().unwrap_or(true)).then_some(Mute::FarEnd)
 }
 
 /// The interfaces, for one at a time. They are apart from the rest of the host: the thread that hears of an interface which comes back

@@ -42,10 +42,19 @@ pub struct Guarded {
     pub adopted: Adopted,
     /// Why not native, if it is not.
     pub not_native: Option<String>,
-    /// Whether answers would lack the VLAN tags of what they answer, so that there are none.
-    pub tags_lost: bool,
+    /// Why packets are not answered, although their frames have a sender who could be.
+    pub mute: Option<Mute>,
     /// Whether it has been reported that the program is not there any more.
     pub lost: bool,
+}
+
+/// Why packets of an interface are not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mute {
+    /// Answers would lack the VLAN tags of what they answer.
+    TagsLost,
+    /// It is one of a pair, and the other end does not take answers: see [`interface::FarEnd::takes_answers`].
+    FarEnd,
 }
 
 /// Whether protection was on already.
@@ -272,7 +281,7 @@ pub fn replace_all(
             adopted: Adopted::Yes,
             not_native: (attached.mode == AttachMode::Generic)
                 .then(|| "an earlier daemon attached it so".to_owned()),
-            tags_lost: false,
+            mute: None,
             lost: false,
         });
     }
@@ -415,7 +424,7 @@ pub fn attach(
         mode,
         adopted: Adopted::No,
         not_native,
-        tags_lost: false,
+        mute: None,
         lost: false,
     })
 }

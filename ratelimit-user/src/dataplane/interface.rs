@@ -1,11 +1,17 @@
 //! Network interfaces and the XDP programs on them, asked over netlink.
 
+use std::io;
+
 use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached},
 };
 
-use super::{DataplaneError, framing::Framing, netlink::dump};
+use super::{
+    DataplaneError,
+    framing::Framing,
+    netlink::{self, dump},
+};
 
 /// How a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +60,41 @@ pub struct Interface {
     pub port_of: Option<u32>,
     /// Bytes of the largest packet.
     pub mtu: Option<u32>,
+    /// The other end of a pair of interfaces (veth).
+    pub far_end: Option<FarEnd>,
     /// Receive queues.
     pub rx_queues: Option<u32>,
     /// The bus and the name of the device behind it, such as `pci` and `0000:00:05.0`.
     pub device: Option<(String, String)>,
+}
+
+/// Where the other end of a pair of interfaces is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarEnd {
+    /// Its index, in its own network namespace.
+    pub index: u32,
+    /// The number that its network namespace has here, if it is in another one.
+    pub namespace: Option<i32>,
+}
+
+impl FarEnd {
+    /// Whether the other end of a veth takes what a program sends back by the interface that a packet came in by (XDP_TX): the driver hands it on only
+    /// to an end that runs a program itself, in native mode. With neither a program nor GRO at the other end the kernel counts it as `xdp_tx_errors`; with GRO
+    /// alone it lies in a queue that nobody is told to look at (`veth_xdp_flush` in drivers/net/veth.c, up to 6.18).
+    ///
+    /// # Errors
+    /// Whoever may not administer the other end's namespace is not told.
+    pub fn takes_answers(&self) -> io::Result<bool> {
+        let mut question = LinkMessage::default();
+        question.header.index = self.index;
+        question.attributes.extend(self.namespace.map(LinkAttribute::IfNetnsId));
+        let answer = netlink::one(RouteNetlinkMessage::GetLink(question))?;
+        let RouteNetlinkMessage::NewLink(link) = answer else {
+            return Err(io::Error::other("the kernel did not say"));
+        };
+        let far = interface(&link).ok_or_else(|| io::Error::other("the other end has no name"))?;
+        Ok(far.attached.is_some_and(|attached| attached.mode == AttachMode::Native))
+    }
 }
 
 /// The interface called `name`.
@@ -105,12 +142,13 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
     let mut name = None;
     let mut attached = None;
     let (mut kind, mut below, mut port_of, mut mtu, mut rx_queues) = (None, None, None, None, None);
-    let (mut bus, mut device) = (None, None);
+    let (mut bus, mut device, mut namespace) = (None, None, None);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Xdp(xdp) => attached = program(xdp),
             LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::LinkNetNsId(number) => namespace = Some(*number),
             LinkAttribute::LinkInfo(infos) => {
                 kind = infos.iter().find_map(|info| match info {
                     LinkInfo::Kind(kind) => Some(kind.to_string()),
@@ -127,9 +165,24 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
     }
     let framing = Framing::of(link.header.link_layer_type, kind.as_deref());
     let vlan_of = below.filter(|_| kind.as_deref() == Some("vlan"));
+    let is_pair = kind.as_deref() == Some("veth");
+    let far_end = below.filter(|_| is_pair).map(|index| FarEnd { index, namespace });
     let index = link.header.index;
     let device = bus.zip(device);
-    Some(Interface { name: name?, index, vlan_of, framing, attached, kind, port_of, mtu, rx_queues, device })
+    let name = name?;
+    Some(Interface {
+        name,
+        index,
+        vlan_of,
+        framing,
+        attached,
+        kind,
+        port_of,
+        mtu,
+        far_end,
+        rx_queues,
+        device,
+    })
 }
 
 fn program(xdp: &[LinkXdp]) -> Option<Attached> {
@@ -174,5 +227,7 @@ mod tests {
         let all = [told(3, 4, InfoKind::Veth), told(4, 3, InfoKind::Veth), told(5, 4, InfoKind::Vlan)];
         assert!(has_vlans(&all, 4));
         assert!(!has_vlans(&all, 3) && !has_vlans(&all, 5));
+        let far_ends = all.each_ref().map(|one| one.far_end.map(|end| end.index));
+        assert_eq!(far_ends, [Some(4), Some(3), None]);
     }
 }

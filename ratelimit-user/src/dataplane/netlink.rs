@@ -20,7 +20,7 @@ pub(super) fn dump(
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    socket.send(&request(question), 0)?;
+    socket.send(&request(question, NLM_F_DUMP | NLM_F_REQUEST), 0)?;
     loop {
         let (reply, _) = socket.recv_from_full()?;
         if read(&reply, &mut each)? == Dump::Done {
@@ -29,9 +29,21 @@ pub(super) fn dump(
     }
 }
 
-fn request(question: RouteNetlinkMessage) -> Vec<u8> {
+/// The one message that answers a question about one thing.
+pub(super) fn one(question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&request(question, NLM_F_REQUEST), 0)?;
+    let (reply, _) = socket.recv_from_full()?;
+    let mut answer = None;
+    read(&reply, &mut |message| answer = Some(message))?;
+    answer.ok_or_else(|| io::Error::other("the kernel did not say"))
+}
+
+fn request(question: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    header.flags = flags;
     let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];

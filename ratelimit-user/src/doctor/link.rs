@@ -15,7 +15,9 @@ const DISPATCHER: &str = "xdp_dispatcher";
 pub(super) fn examine(link: &LinkReadings, host: &HostReadings, wishes: &Wishes) -> Vec<HostFinding> {
     let mut findings = vec![framing(link), structure(link), occupant(link)];
     findings.extend(native::examine(link, host));
-    findings.extend([tags(link, wishes), queues(link, host), ring(link)]);
+    findings.push(tags(link, wishes));
+    findings.extend(far_end(link, wishes));
+    findings.extend([queues(link, host), ring(link)]);
     findings.extend(spread(link));
     findings.into_iter().map(|finding| finding.about(&link.name)).collect()
 }
@@ -117,6 +119,24 @@ fn tags(link: &LinkReadings, wishes: &Wishes) -> HostFinding {
             "VLAN tags are kept apart from frames; it matters to policies that answer (SYN cookies, reject)",
         ),
     }
+}
+
+/// Whether answers get through a pair of interfaces, if the policy has some. In generic mode they do.
+fn far_end(link: &LinkReadings, wishes: &Wishes) -> Option<HostFinding> {
+    let takes_answers = link.takes_answers.as_ref().filter(|_| wishes.answers)?;
+    Some(match takes_answers {
+        _ if link.occupant == Occupant::Ours("generic") => {
+            HostFinding::ok("far_end", "in generic mode every other end takes answers")
+        }
+        Ok(true) => HostFinding::ok("far_end", "the other end runs an XDP program, and takes answers"),
+        Ok(false) => HostFinding::warn(
+            "far_end",
+            "the other end of this veth runs no XDP program in native mode, and the kernel hands answers to no other: no packet is answered here, so \
+             SYN cookies and on_limit = \"reject\" do nothing",
+            "attach an XDP program that passes every packet to the other end, in native mode",
+        ),
+        Err(why) => HostFinding::unknown("far_end", why),
+    })
 }
 
 fn queues(link: &LinkReadings, host: &HostReadings) -> HostFinding {

@@ -90,6 +90,8 @@ pub struct LinkReadings {
     pub vlan_of: Option<String>,
     /// It has VLANs.
     pub has_vlans: bool,
+    /// Whether its other end takes what a program sends back, if it is one of a pair.
+    pub takes_answers: Option<Perhaps<bool>>,
     /// What the driver can do for programs.
     pub support: Perhaps<DriverSupport>,
     /// Features that are on.

@@ -43,6 +43,7 @@ fn healthy() -> Readings {
             port_of: None,
             vlan_of: None,
             has_vlans: false,
+            takes_answers: None,
             support: Ok(DriverSupport { native: true, pieces: true }),
             features: Ok(["rx-gro", "rx-checksum"].map(str::to_owned).into()),
             ring: Ok(DeviceExtent { now: 2048, most: 8160 }),
@@ -182,7 +183,7 @@ fn what_no_policy_asks_for_is_no_finding() {
 fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy() {
     use Grade::{Fail, Unknown, Warn};
     type Change = fn(&mut LinkReadings);
-    let cases: [(Change, &str, Grade, &str); 23] = [
+    let cases: [(Change, &str, Grade, &str); 25] = [
         (|link| link.framing = Err("GRE tunnels show".to_owned()), "link_type", Fail, "come in by"),
         (
             |link| link.occupant = Occupant::Foreign(7, "their_xdp".to_owned()),
@@ -250,6 +251,13 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
             Warn,
             "ethtool -K eth0 rxvlan off",
         ),
+        (
+            |link| link.takes_answers = Some(Ok(false)),
+            "far_end",
+            Warn,
+            "XDP program that passes every packet",
+        ),
+        (|link| link.takes_answers = Some(Err("no rights".to_owned())), "far_end", Unknown, "no rights"),
         (
             |link| link.queues = Ok(DeviceExtent { now: 2, most: 64 }),
             "queues",

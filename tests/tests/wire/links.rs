@@ -247,6 +247,7 @@ on_limit = "reject"
     assert_eq!(kernel.run(&frame), Verdict::Reply, "another interface does not count");
     // Without VLANs nothing can be lost: nobody is warned, and everybody answered.
     let edge = Edge::new();
+    let _replies = edge.wire.receive_replies();
     let daemon = edge.start(POLICY);
     assert!(!daemon.log().contains("no packet is answered"), "{}", daemon.log());
     let index: u32 = {

@@ -11,9 +11,10 @@ use std::{
 use aya::Ebpf;
 use ratelimit_tests::{
     daemon::{Daemon, Edge, binary},
-    netns::{EDGE_V4, EDGE_V6, run},
+    netns::{EDGE, EDGE_V4, EDGE_V6, NET, run},
+    redis::wait_for,
 };
-use ratelimit_user::dataplane::sysctl::TcpSettings;
+use ratelimit_user::dataplane::{interface, sysctl::TcpSettings};
 use serde_json::Value;
 
 const PORT: u16 = 4711;
@@ -124,6 +125,45 @@ fn a_client_that_connects_by_cookie_has_every_option_and_transfers_data_both_way
         let mss = if server.contains(':') { 1440 } else { 1460 };
         assert!(words.contains(&format!("advmss:{}", mss - 12).as_str()), "{seen}");
     }
+}
+
+#[test]
+fn where_answers_would_not_arrive_nobody_is_answered_everybody_connects_and_the_operator_is_told() {
+    let edge = Edge::new();
+    edge.wire.add_source(CLIENT_V4.parse::<IpAddr>().unwrap());
+    for setting in ["tcp_syncookies=2", "tcp_timestamps=2"] {
+        run(edge.wire.on_edge("sysctl").args(["-w", &format!("net.ipv4.{setting}")]));
+    }
+    let daemon = edge.start(&POLICY.replace("100 syns/s burst 100", "1 syns/day burst 1"));
+    let _listener = edge.wire.as_edge(|| TcpListener::bind(at(EDGE_V4)).unwrap());
+    let connect = || edge.wire.as_net(|| TcpStream::connect_timeout(&at(EDGE_V4), Duration::from_secs(3)));
+    let policy = edge.policy();
+    let far_end = || {
+        let answer = edge.json(&["doctor", "--iface", EDGE, "--policy", policy.to_str().unwrap()]);
+        let all = answer["findings"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["check"] == "far_end").unwrap()["grade"].clone()
+    };
+    // Across namespaces, and within one.
+    let takes_answers = |name: &str| interface::find(name).unwrap().far_end.unwrap().takes_answers().unwrap();
+    run(edge.wire.on_edge("ip").args(["link", "add", "pair0", "type", "veth", "peer", "name", "pair1"]));
+    assert!(edge.wire.as_net(|| takes_answers(NET)), "the daemon's own end");
+    assert!(!edge.wire.as_edge(|| takes_answers(EDGE) || takes_answers("pair0")));
+    // With GRO the driver takes answers, and nobody fetches them.
+    for gro in ["off", "on"] {
+        run(edge.wire.in_net("ethtool").args(["-K", NET, "gro", gro]));
+        daemon.wait_for_log("edge0: no packet is answered here (SYN cookies), because it is a veth");
+        let open: Vec<_> = (0..8).map(|_| connect().unwrap()).collect();
+        assert_eq!((open.len(), replied(&edge)), (8, 0), "GRO {gro}");
+        assert_eq!(far_end(), "warn");
+        assert!(
+            edge.json(&["status"])["warnings"].to_string().contains("any program there that passes packets")
+        );
+    }
+    let _replies = edge.wire.receive_replies();
+    wait_for("answers", || edge.json(&["status"])["warnings"].as_array().unwrap().is_empty().then_some(()));
+    let open: Vec<_> = (0..8).map(|_| connect().unwrap()).collect();
+    assert_eq!((open.len(), replied(&edge)), (8, 8), "each by a cookie");
+    assert_eq!(far_end(), "ok");
 }
 
 #[test]

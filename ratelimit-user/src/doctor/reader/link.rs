@@ -32,6 +32,9 @@ pub(super) fn read(interface: &Interface, all: &[Interface], pins: &PinDir) -> L
             .map(|above| (above.name.clone(), above.kind.clone().unwrap_or_else(|| "device".to_owned()))),
         vlan_of: interface.vlan_of.and_then(by_index).map(|below| below.name.clone()),
         has_vlans: has_vlans(all, index),
+        takes_answers: interface.far_end.map(|far_end| {
+            far_end.takes_answers().map_err(|error| format!("the other end is not told of: {error}"))
+        }),
         support: features::driver_support(index).map_err(|error| error.to_string()),
         features: features::active(index).map_err(|error| error.to_string()),
         ring: features::ring(index).map_err(|_| "the driver has no ring whose size it tells".to_owned()),
