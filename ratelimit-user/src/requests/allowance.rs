@@ -30,6 +30,8 @@ pub struct Allowance {
     pub(super) reserved: Reserved,
     /// Tells keys of this allowance from all others. The same as long as names and layouts are: a change of numbers keeps what was counted.
     pub(super) seed: u64,
+    /// Tells its limits, numbers and all, from others that keys of this allowance had before: a refusal holds under the limits that it was made under.
+    pub(super) terms: u64,
     /// Tells keys of its list of limits from those of lists that it had before.
     pub(super) salt: u64,
     /// Its name through changes of the policy; none for what is counted in the store.

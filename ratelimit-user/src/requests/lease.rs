@@ -76,6 +76,8 @@ struct Denied {
     fits_us: u64,
     /// A bit for each limit that refused.
     violated: u64,
+    /// The [`terms`](super::allowance::Allowance::terms) that they were refused under.
+    terms: u64,
 }
 
 /// What is left of a key as far as a host knows.
@@ -127,14 +129,15 @@ impl Lease {
         known_here
     }
 
-    /// How long a request that needs so many units is still refused, if the store has said so, and a bit for each limit that refuses it.
-    pub fn denies(&self, needed: u64, now_us: u64) -> Option<(u64, u64)> {
+    /// How long a request that needs so many units is still refused, if the store has said so under the terms that hold now, and a bit for each limit that refuses
+    /// it. Under other terms the store has to be asked.
+    pub fn denies(&self, needed: u64, terms: u64, now_us: u64) -> Option<(u64, u64)> {
         if now_us >= self.denied_until_us {
             return None;
         }
-        let Denied { needed: at_least, fits_us, violated } = self.talk.denied;
+        let Denied { needed: at_least, fits_us, violated, terms: refused_under } = self.talk.denied;
         let wait_us = if fits_us == NEVER_US { NEVER_US } else { fits_us.saturating_sub(now_us) };
-        (needed >= at_least).then_some((wait_us, violated))
+        (needed >= at_least && terms == refused_under).then_some((wait_us, violated))
     }
 
     /// What to tell the store about it now that it is asked about a request that needs so many units, if the key may have `capacity` at once.
@@ -276,10 +279,10 @@ impl Lease {
         }
     }
 
-    /// Believes a refusal.
-    pub fn deny(&mut self, needed: u64, wait_us: u64, violated: u64, now_us: u64) {
+    /// Believes a refusal under these terms.
+    pub fn deny(&mut self, needed: u64, terms: u64, (wait_us, violated): (u64, u64), now_us: u64) {
         self.denied_until_us = now_us + wait_us.min(BELIEVED_US);
-        self.talk.denied = Denied { needed, fits_us: now_us.saturating_add(wait_us), violated };
+        self.talk.denied = Denied { needed, fits_us: now_us.saturating_add(wait_us), violated, terms };
     }
 
     /// Believes no refusal any more: something has been given back.
@@ -468,7 +471,7 @@ mod tests {
     fn what_was_never_leased_is_not_kept_for_long() {
         let mut lease = Lease::default();
         assert_eq!(lease.ask(1, 15, 0), Entry::default());
-        lease.deny(1, SECOND, 1, 0);
+        lease.deny(1, 0, (SECOND, 1), 0);
         assert!(!lease.is_idle(SECOND));
         assert!(lease.is_idle(SECOND + 1));
         let mut lease = ten(0);
@@ -603,16 +606,17 @@ mod tests {
     #[test]
     fn a_refusal_is_believed_for_those_who_need_as_much_and_not_for_long() {
         let mut lease = Lease::default();
-        lease.deny(5, 300_000, 1, SECOND);
-        assert_eq!(lease.denies(5, SECOND + 100_000), Some((200_000, 1)));
-        assert_eq!(lease.denies(4, SECOND + 100_000), None, "less may fit");
-        assert_eq!(lease.denies(5, SECOND + 300_000), None);
-        lease.deny(1, 3_600 * SECOND, 1, SECOND);
+        lease.deny(5, 7, (300_000, 1), SECOND);
+        assert_eq!(lease.denies(5, 7, SECOND + 100_000), Some((200_000, 1)));
+        assert_eq!(lease.denies(5, 8, SECOND + 100_000), None, "under other limits it may fit");
+        assert_eq!(lease.denies(4, 7, SECOND + 100_000), None, "less may fit");
+        assert_eq!(lease.denies(5, 7, SECOND + 300_000), None);
+        lease.deny(1, 7, (3_600 * SECOND, 1), SECOND);
         assert_eq!(
-            lease.denies(1, 2 * SECOND - 1),
+            lease.denies(1, 7, 2 * SECOND - 1),
             Some((3_599 * SECOND + 1, 1)),
             "how long it really takes"
         );
-        assert_eq!(lease.denies(1, 2 * SECOND), None, "somebody may have given something back");
+        assert_eq!(lease.denies(1, 7, 2 * SECOND), None, "somebody may have given something back");
     }
 }

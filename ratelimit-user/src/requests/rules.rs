@@ -160,6 +160,8 @@ impl Rules {
             }
             _ => None,
         };
+        let reserved = api.map_or_else(Reserved::default, |api| api.reserved);
+        let terms = self::seed(&format!("{built:?} {reserved:?} {on_limit:?}"));
         let is_in_store = sharing != Sharing::Local && self.fleet.is_some();
         let id = self.allowances.len();
         self.allowances.push(Allowance {
@@ -171,8 +173,9 @@ impl Rules {
             sharing,
             without_store,
             header,
-            reserved: api.map_or_else(Reserved::default, |api| api.reserved),
+            reserved,
             seed,
+            terms,
             salt: 0,
             ancestry: (!is_in_store).then_some(ancestry),
             is_for_one_host: false,
@@ -203,6 +206,8 @@ impl Rules {
             header: header.to_owned(),
             reserved: Reserved::default(),
             seed,
+            // What this host gives alone the store has not refused.
+            terms: 0,
             salt: 0,
             ancestry: Some(format!("alone:{ancestry}")),
             is_for_one_host: true,

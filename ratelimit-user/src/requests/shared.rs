@@ -57,7 +57,7 @@ pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leas
         let needed = needed(counter.allowance, request);
         let leased = may_lease(counter.allowance, request);
         let known = leases.with_known(counter.hash, |lease| {
-            let denied = lease.denies(needed, now_us);
+            let denied = lease.denies(needed, counter.allowance.terms, now_us);
             let spent = denied.is_none() && leased && lease.spend(request.cost, now_us);
             due |= spent && lease.is_due(now_us);
             (denied.is_some(), spent, lease.left(now_us))
@@ -91,8 +91,9 @@ fn negative_entry<'r>(
     let mut violated = Violated::default();
     for counter in counters.iter().filter(|counter| counter.allowance.on_limit == OnRefusal::Refuse) {
         let needed = needed(counter.allowance, request);
-        let known =
-            leases.with_known(counter.hash, |lease| (lease.denies(needed, now_us), lease.left(now_us)));
+        let terms = counter.allowance.terms;
+        let known = leases
+            .with_known(counter.hash, |lease| (lease.denies(needed, terms, now_us), lease.left(now_us)));
         let Some((Some((wait_us, bits)), left)) = known else { continue };
         violated.add(counter.allowance, bits);
         if longest.is_none_or(|(longest, _)| wait_us > longest) {
@@ -253,7 +254,8 @@ pub fn verdict<'r>(
         let left = leases.with(counter.hash, now_us, |lease| {
             lease.answer(&ask.lease, told, now_us);
             if !fits {
-                lease.deny(ask.spend + ask.reserved, told.wait_us, told.violated, now_us);
+                let needed = ask.spend + ask.reserved;
+                lease.deny(needed, allowance.terms, (told.wait_us, told.violated), now_us);
             }
             lease.left(now_us)
         });

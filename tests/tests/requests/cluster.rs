@@ -575,6 +575,53 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
 }
 
 #[test]
+fn a_refusal_is_believed_under_the_limits_that_it_was_made_under_and_for_a_second_at_most() {
+    let server = Redis::single(Options::default());
+    let api = |mode: &str, limit: u64| {
+        format!("[[api]]\nname = \"{mode}\"\nlimits = [\"{limit}/hour\"]\nsharing = \"{mode}\"\n")
+    };
+    let of = |limit: u64| policy(&server.url(), &MODES.map(|mode| api(mode, limit)).concat());
+    let hosts = hosts(2, &of(10));
+    let questions = || hosts[0].store().unwrap().counts().0;
+    block_on(async {
+        for mode in MODES {
+            let user = Request::new("user", mode);
+            let is_served = async |host: usize| {
+                let outcome = hosts[host].check(&user, Asking::Counted, |decision| decision.outcome);
+                outcome.await.unwrap().is_served()
+            };
+            let spend = async |host: usize| {
+                let mut served = 0;
+                while is_served(host).await {
+                    served += 1;
+                }
+                served
+            };
+            assert_eq!(spend(0).await, 10, "{mode}");
+            // Whoever asks again is no load on the store.
+            let asked = questions();
+            assert!(!is_served(0).await && questions() == asked, "{mode}: from memory");
+            hosts[0].follow(&config::parse(&of(15), "test").unwrap().policy, None);
+            assert_eq!(spend(0).await, 5, "{mode}: a limit that is raised counts at once");
+            let refused = Instant::now();
+            hosts[1].reset(&user).await.unwrap();
+            while !is_served(0).await {
+                assert!(
+                    refused.elapsed() < Duration::from_secs(2),
+                    "{mode}: a second, and what the machine takes"
+                );
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            println!("{mode}: refused for {:?} after a reset at another host", refused.elapsed());
+            spend(0).await;
+            hosts[0].reset(&user).await.unwrap();
+            assert!(is_served(0).await, "{mode}: at once where it was reset");
+            hosts[0].follow(&config::parse(&of(10), "test").unwrap().policy, None);
+        }
+    });
+}
+
+#[test]
 fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
     let server = Redis::single(Options::default());
     let further = "[[api]]\nname = \"slow\"\nlimits = [\"10/hour\"]\nalgorithm = \"fixed-window\"\n";
