@@ -10,7 +10,7 @@ use super::DEFAULT_PIN;
 use crate::{
     compile::Places,
     control::{
-        client::{daemon_is_absent, nobody_answers},
+        client::{daemon_is_absent, nobody_answers, somebody_runs},
         protocol::{InterfaceStatus, StatusWarning, all_protected},
     },
     dataplane::{
@@ -21,6 +21,14 @@ use crate::{
     failure::Failure,
     stats::Snapshot,
 };
+
+/// What `daemon` is where none answers.
+const NOT_ANSWERING: &str = "not answering";
+
+/// Whether a daemon runs that does not answer at its state directory.
+pub(super) fn absence(state: &Path) -> &'static str {
+    if somebody_runs(state) { NOT_ANSWERING } else { "not running" }
+}
 
 /// Where a daemon that is gone has left its work.
 #[derive(Clone, Debug, Args)]
@@ -47,7 +55,7 @@ impl Pins {
 /// The JSON form, in the words of a daemon's own status as far as they are known. Fields are added, never renamed.
 #[derive(Debug, Serialize)]
 pub(super) struct RemainsStatus {
-    /// `not running`; absent from the status of a daemon.
+    /// `not running`, or `not answering` if somebody runs with the state directory; absent from the status of a daemon.
     daemon: &'static str,
     protected: bool,
     interfaces: Vec<InterfaceStatus>,
@@ -75,10 +83,11 @@ impl RemainsStatus {
         let lists = remains.as_ref().map(Remains::lists).transpose()?;
         let now_ns = probe::now_ns();
         let warning = |kind: &str, sentence: String| StatusWarning { kind: kind.to_owned(), sentence };
-        let nobody = format!(
-            "{}; nothing looks after what is enforced, and questions about requests are not answered",
-            nobody_answers(state)
-        );
+        let unattended = match absence(state) {
+            NOT_ANSWERING => "",
+            _ => "; nothing looks after what is enforced, and questions about requests are not answered",
+        };
+        let nobody = format!("{}{unattended}", nobody_answers(state));
         let mut details = vec![warning("no_daemon", nobody)];
         if remains.is_none() {
             let sentence = "the maps are of another version of ratelimit, and cannot be read";
@@ -92,7 +101,7 @@ impl RemainsStatus {
             lists.as_ref().map(|lists| lists.iter().filter(|(_, entry)| is_on(entry)).count())
         };
         Ok(Self {
-            daemon: "not running",
+            daemon: absence(state),
             protected: all_protected(&interfaces),
             interfaces,
             mode: policy.as_ref().map(|policy| mode(policy)),
@@ -116,7 +125,12 @@ impl RemainsStatus {
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut text = "NO DAEMON  this is what its pins still enforce\n".to_owned();
+        let mut text = match self.daemon {
+            NOT_ANSWERING => {
+                "NO ANSWER  a daemon runs and has no socket; this is what its pins enforce\n".to_owned()
+            }
+            _ => "NO DAEMON  this is what its pins still enforce\n".to_owned(),
+        };
         self.interfaces.iter().for_each(|interface| text.push_str(&super::status::line(interface)));
         if let (Some(generation), Some(mode)) = (self.policy_generation, self.mode) {
             let limits = match self.source_limits.as_slice() {

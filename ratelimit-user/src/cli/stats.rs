@@ -62,7 +62,7 @@ struct Report<'a> {
     rejected_by_reason: BTreeMap<&'a str, u64>,
     services: &'a [ServiceCount],
     users: &'a [UserInfo],
-    /// `not running`; absent while a daemon answers.
+    /// `not running` or `not answering`; absent while a daemon answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<&'static str>,
     warnings: &'a [String],
@@ -99,7 +99,10 @@ impl Stats {
         let rates =
             earlier.and_then(|earlier| Rates::between(&earlier.snapshot, &counters.snapshot, earlier.ms_ago));
         match self.format.output {
-            Output::Json => print_json(&report(&counters, rates, warning.as_slice())),
+            Output::Json => {
+                let daemon = warning.is_some().then(|| remains::absence(&self.daemon.state));
+                print_json(&Report { daemon, ..report(&counters, rates, warning.as_slice()) })
+            }
             Output::Text => print(&words::text(&counters, rates.as_ref())),
         }
     }
@@ -139,7 +142,7 @@ fn report<'a>(counters: &'a StatsReply, rates: Option<Rates>, warnings: &'a [Str
         rejected_by_reason: packets(rejected),
         services,
         users: &counters.users,
-        daemon: (!warnings.is_empty()).then_some("not running"),
+        daemon: None,
         warnings,
     }
 }

@@ -49,10 +49,22 @@ impl Admission {
             lchown(directory, None, Some(*group))?;
             // To go through, not to list.
             fs::set_permissions(directory, fs::Permissions::from_mode((mode & 0o700) | 0o010))?;
-            lchown(socket, None, Some(*group))?;
-            fs::set_permissions(socket, fs::Permissions::from_mode(0o660))?;
         }
-        Ok(Self { socket: socket.to_owned(), readers, barred })
+        let admission = Self { socket: socket.to_owned(), readers, barred };
+        admission.let_in(socket)?;
+        Ok(admission)
+    }
+
+    /// Lets the group in at a socket.
+    pub(super) fn let_in(&self, socket: &Path) -> io::Result<()> {
+        let Some(Readers { group, .. }) = &self.readers else { return Ok(()) };
+        lchown(socket, None, Some(*group))?;
+        fs::set_permissions(socket, fs::Permissions::from_mode(0o660))
+    }
+
+    /// Where the socket is.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// What a caller may do, by the kernel's word about who it is.

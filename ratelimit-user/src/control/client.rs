@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    holder::holder,
     protocol::{Order, Reply},
     server::{NOT_UNDERSTOOD, SOCKET},
 };
@@ -71,9 +72,25 @@ impl ReplyStream {
 
 const START_IT: &str = "start it with: ratelimit run --policy FILE, or name its directory with --state";
 
+/// What can be done where nobody answers. Somebody may have the directory all the same.
+fn what_to_do(state: &Path) -> String {
+    match holder(state) {
+        None => START_IT.to_owned(),
+        Some(pid) => format!(
+            "process {pid} runs with this directory: a daemon makes its socket again within a second of its removal, and ratelimit serve has none, \
+             ask it where it listens"
+        ),
+    }
+}
+
 /// A sentence for who is answered without a daemon.
 pub(crate) fn nobody_answers(state: &Path) -> String {
-    format!("no daemon answers at {}; {START_IT}", state.join(SOCKET).display())
+    format!("no daemon answers at {}; {}", state.join(SOCKET).display(), what_to_do(state))
+}
+
+/// Whether somebody runs with a state directory where nobody answers.
+pub(crate) fn somebody_runs(state: &Path) -> bool {
+    holder(state).is_some()
 }
 
 fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
@@ -96,8 +113,9 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
         let hint = match code {
             ExitCode::NotPermitted => {
                 "only root, the daemon's own user and members of its group (run --group) may ask it"
+                    .to_owned()
             }
-            _ => START_IT,
+            _ => what_to_do(socket.parent().unwrap_or(Path::new("/"))),
         };
         Failure::new(code, format!("no daemon reachable at {}: {error}; {hint}", socket.display()))
     }

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod client;
 mod feed;
+pub(crate) mod holder;
 mod line;
 pub mod protocol;
 pub mod server;

@@ -1,7 +1,13 @@
 //! The control socket: requests from the CLI on the same host.
 
 use std::{
-    collections::BTreeMap, fs, io, net::IpAddr, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc,
+    collections::BTreeMap,
+    fs::{self, DirBuilder},
+    io,
+    net::IpAddr,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,6 +16,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     net::{UnixListener, UnixStream},
     sync::{Semaphore, broadcast, mpsc},
+    time::{Interval, MissedTickBehavior},
 };
 
 use super::{
@@ -83,16 +90,80 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Makes the socket again if somebody has removed it: whether it was gone. Beside its place, because other threads make files meanwhile, and the umask is theirs as
+/// well; in a directory of its own, so that nobody else reaches it before its mode is right; under a short name, because paths of sockets have 107 bytes.
+fn bind_again(admission: &Admission) -> io::Result<Option<UnixListener>> {
+    let path = admission.socket();
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        _ => return Ok(None),
+    }
+    let apart = path.with_file_name(".new");
+    match fs::remove_dir_all(&apart) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    DirBuilder::new().mode(0o700).create(&apart)?;
+    let made = apart.join("s");
+    let listener = UnixListener::bind(&made);
+    let done = listener.and_then(|listener| {
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o600))?;
+        admission.let_in(&made)?;
+        fs::rename(&made, path)?;
+        Ok(Some(listener))
+    });
+    let _gone = fs::remove_dir_all(&apart);
+    done
+}
+
+/// How often it is looked whether the socket is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The next caller. A socket that somebody has removed is made again meanwhile, and those who have the old one open are still answered.
+async fn next_caller(
+    listener: &mut UnixListener,
+    admission: &Admission,
+    look: &mut Interval,
+    failed: &mut bool,
+) -> io::Result<UnixStream> {
+    loop {
+        tokio::select! {
+            caller = listener.accept() => return caller.map(|(stream, _)| stream),
+            _ = look.tick() => match bind_again(admission) {
+                Ok(None) => {}
+                Ok(Some(again)) => {
+                    *listener = again;
+                    *failed = false;
+                    tracing::warn!("{} was removed; it is made again", admission.socket().display());
+                }
+                // Said once.
+                Err(_) if *failed => {}
+                Err(error) => {
+                    *failed = true;
+                    tracing::error!(
+                        "{} was removed, and cannot be made again: {error}; the daemon goes on, and nobody can ask it",
+                        admission.socket().display()
+                    );
+                }
+            },
+        }
+    }
+}
+
 /// Answers requests for ever.
-pub async fn serve<A: Answer>(listener: UnixListener, admission: Admission, answerer: Arc<A>) {
+pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, answerer: Arc<A>) {
     let admission = Arc::new(admission);
     let places = Places::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
     // However many call, one policy at a time is in memory.
     let large = Arc::new(Semaphore::new(1));
     let watchers = Arc::new(Semaphore::new(feed::MAX_WATCHERS));
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failed = false;
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let caller = next_caller(&mut listener, &admission, &mut look, &mut failed).await;
+        let Ok(stream) = caller else {
             // Out of descriptors: others will be closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    control::server::SOCKET,
+    control::{holder::LOCK, server::SOCKET},
     failure::{ExitCode, Failure},
 };
 
@@ -59,7 +59,7 @@ pub(super) fn lock(path: &Path, what: &str, option: &str) -> Result<File, Failur
         .truncate(false)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(path.join("lock"))
+        .open(path.join(LOCK))
         .map_err(|e| failed(&format!("write in the {what}"), &e))?;
     // Whoever may read it may lock it as well; an earlier build made it for everybody.
     lock.set_permissions(fs::Permissions::from_mode(0o600))

@@ -306,6 +306,32 @@ fn pins_that_somebody_removes_are_made_again_and_what_that_cost_is_said() {
 }
 
 #[test]
+fn a_control_socket_that_somebody_removes_is_made_again_and_a_daemon_without_one_is_named() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let socket = edge.state().join("control.sock");
+    fs::remove_file(&socket).unwrap();
+    wait_for("a socket", || edge.cli(&["block", "add", "203.0.113.7"]).status.success().then_some(()));
+    daemon.wait_for_log("control.sock was removed; it is made again");
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!((mode & 0o777, edge.state().join(".new").exists()), (0o600, false));
+    // One that cannot make it again is not taken for none.
+    daemon.signal("STOP");
+    fs::remove_file(&socket).unwrap();
+    let process = format!("process {} runs with this directory", daemon.pid());
+    assert_answer(&edge.cli(&["status"]), 0, &["NO ANSWER  a daemon runs and has no socket", &process]);
+    for verb in ["status", "stats"] {
+        assert_eq!(edge.json(&[verb])["daemon"], "not answering");
+    }
+    assert_refused(&edge.cli(&["block", "list"]), 3, &["no daemon reachable", &process]);
+    daemon.signal("CONT");
+    wait_for("a socket", || edge.cli(&["block", "list"]).status.success().then_some(()));
+    let (status, log) = daemon.terminate();
+    assert!(status.success() && !socket.exists(), "{log}");
+    assert_answer(&edge.cli(&["status"]), 0, &["NO DAEMON", "ratelimit run"]);
+}
+
+#[test]
 fn a_bpf_file_system_that_is_mounted_anew_gets_every_pin_and_what_is_in_force_outlives_the_daemon() {
     let edge = Edge::new();
     let daemon = edge.start(POLICY);

@@ -1,0 +1,41 @@
+//! Who has a state directory where nobody answers.
+
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+
+use rustix::fs::{major, minor};
+
+/// The file in a state directory that whoever runs with it has locked.
+pub(crate) const LOCK: &str = "lock";
+
+/// The process that has a state directory, if there is one and the kernel tells who. To try the lock would keep somebody out who takes it at that moment.
+pub(super) fn holder(state: &Path) -> Option<u32> {
+    let file = fs::metadata(state.join(LOCK)).ok()?;
+    let place = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
+    find(&fs::read_to_string("/proc/locks").ok()?, &place)
+}
+
+/// Who has the lock of a file, of the kernel's list of locks. The numbers of processes that are not visible from here are 0.
+fn find(locks: &str, place: &str) -> Option<u32> {
+    let pid = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, "FLOCK", _, "WRITE", pid, at, ..] if at == place => pid.parse().ok().filter(|pid| *pid != 0),
+        _ => None,
+    };
+    locks.lines().find_map(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_who_has_locked_the_file_is_found_and_nobody_else() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 fe:00:12 0 EOF\n\
+                     2: FLOCK  ADVISORY  READ 8 fe:00:12 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 fe:00:12 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 10 fe:00:123 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 11 fe:00:12 0 EOF\n\
+                     5: FLOCK  ADVISORY  WRITE 0 fe:00:13 0 EOF\n";
+        assert_eq!(find(locks, "fe:00:12"), Some(11));
+        assert_eq!((find(locks, "fe:00:13"), find(locks, "fe:01:12"), find("x\n\n", "")), (None, None, None));
+    }
+}
