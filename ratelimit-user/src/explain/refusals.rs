@@ -62,6 +62,7 @@ impl Refusals {
             Some(first) => (Verdict::Drop.name(), first.reason.clone()),
         };
         let sets = [&record.policy.source.set, &record.user_limits];
+        asking.spare(&sets);
         let of_all_kinds = asking.ask_further(&sets, Rc::clone(&passes.lifted));
         for service in services {
             let Some(index) = setting.names.services.of(service.name()) else { continue };
@@ -115,6 +116,21 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         lifted
     }
 
+    /// Notes which of the kinds that one of these sets counts apart pass although packets of no kind do not: what is asked first, about a packet of no kind, is lifted when
+    /// the kinds are asked about.
+    fn spare(&mut self, sets: &[&LimitSet]) {
+        let policy = self.record.policy;
+        for kind in KINDS.into_iter().skip(1).filter(|kind| sets.iter().any(|set| counts(policy, set, *kind)))
+        {
+            let mut apart = Self { refusals: Vec::new(), ..*self };
+            apart.ask(kind, Rc::default());
+            let refuses = |reason: &str| apart.refusals.iter().any(|one| one.reason == reason);
+            for one in self.refusals.iter_mut().filter(|one| !refuses(&one.reason)) {
+                one.spares.push(kind.name().to_owned());
+            }
+        }
+    }
+
     /// Asks about a kind of packets until one would pass, or nothing more can be lifted.
     fn ask(&mut self, kind: Meter, mut lifted: Rc<Lifted>) -> Passes {
         let packet = self.packet(kind);
@@ -135,6 +151,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
                 self.refusals.push(ExplainedRefusal {
                     reason: reason.name().to_owned(),
                     applies_to: kind.name().to_owned(),
+                    spares: Vec::new(),
                     service: self.service.map(str::to_owned),
                     for_ms: self.lasts_ms(&scratch, packet, reason),
                     waived,

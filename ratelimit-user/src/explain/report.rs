@@ -58,6 +58,9 @@ pub struct ExplainedRefusal {
     pub reason: String,
     /// `packets`: all of them; `syns`: those that open a connection; `fragments`: pieces of larger packets.
     pub applies_to: String,
+    /// Of `packets`, those that pass all the same: `syns`, `fragments`. A source that has limits for these alone has state with them, and without state with others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<String>,
     /// Only packets for this service.
     pub service: Option<String>,
     /// Until the first may pass, if no other one does before; for good when absent.

@@ -128,6 +128,29 @@ match = { protocol = "udp", ports = [99] }
 }
 
 #[test]
+fn where_syns_alone_are_limited_a_spent_total_of_the_host_spares_those_of_a_source_with_an_entry() {
+    let policy = "[host]\ntotal = [\"1000 packets/hour burst 1000\"]\n[source]\nlimits = [\"80 syns/hour burst 80\"]\nladder = false\n";
+    let site = Site::new(policy, Lists::new());
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    let syn = Ipv4::from(source).tcp_frame(SYN);
+    // More than its cell vouches for, so that it has an entry.
+    assert!((0..30).all(|_| site.drop_reason(&syn).is_none()));
+    while site.drop_reason(&smallest(source)).is_none() {}
+    let said = || -> Vec<(String, String, Vec<String>)> {
+        let refusals = site.explain(source).refusals.into_iter();
+        refusals.map(|one| (one.reason, one.applies_to, one.spares)).collect()
+    };
+    let row = |reason: &str, kind: &str, spares: &[&str]| {
+        (reason.to_owned(), kind.to_owned(), spares.iter().map(ToString::to_string).collect())
+    };
+    assert_eq!(said(), [row("host_total", "packets", &["syns"])]);
+    let next = (site.drop_reason(&smallest(source)), site.drop_reason(&syn));
+    assert_eq!(next, (Some(Reason::HostTotal), None));
+    while site.drop_reason(&syn).is_none() {}
+    assert_eq!(said(), [row("host_total", "packets", &["syns"]), row("limit_syns", "syns", &[])]);
+}
+
+#[test]
 fn what_is_left_falls_with_every_packet_and_comes_back_with_time() {
     let site = Site::new("[source]\nlimits = [\"10 packets/s burst 100\"]\ngate = false\n", Lists::new());
     let source = Ipv4Addr::new(192, 0, 2, 7);

@@ -77,8 +77,13 @@ fn headline(explanation: &Explanation) -> String {
     if explanation.mode == "monitor" {
         lines.push("mode = \"monitor\": nothing is dropped, only counted".to_owned());
     }
-    let decisive =
-        explanation.refusals.iter().find(|one| one.service.is_none() && one.applies_to == "packets");
+    let is_refused = |kind: &String| {
+        explanation.refusals.iter().any(|other| other.service.is_none() && other.applies_to == *kind)
+    };
+    let is_of_all = |one: &&ExplainedRefusal| {
+        one.service.is_none() && one.applies_to == "packets" && one.spares.iter().all(is_refused)
+    };
+    let decisive = explanation.refusals.iter().find(is_of_all);
     match decisive {
         Some(refusal) => {
             let verb = if refusal.waived { "WOULD BE " } else { "" };
@@ -118,9 +123,10 @@ fn pressed(explanation: &Explanation) -> impl Iterator<Item = String> {
 /// Some packets that are refused while others pass.
 fn exception(refusal: &ExplainedRefusal) -> String {
     let which = match refusal.applies_to.as_str() {
-        "syns" => "new TCP connections",
-        "fragments" => "fragments",
-        _ => "packets",
+        "syns" => "new TCP connections".to_owned(),
+        "fragments" => "fragments".to_owned(),
+        _ if refusal.spares.is_empty() => "packets".to_owned(),
+        _ => format!("packets other than {}", refusal.spares.join(" and ")),
     };
     let place = refusal.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
     let verb = if refusal.waived { "would be refused" } else { "are refused" };

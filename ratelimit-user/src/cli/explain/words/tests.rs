@@ -33,6 +33,7 @@ fn refusal(reason: Reason, applies_to: &str, service: Option<&str>) -> Explained
     ExplainedRefusal {
         reason: reason.name().to_owned(),
         applies_to: applies_to.to_owned(),
+        spares: Vec::new(),
         service: service.map(str::to_owned),
         for_ms: Some(286_000),
         waived: false,
@@ -166,6 +167,16 @@ fn the_headline_says_what_becomes_of_packets_and_for_how_long() {
          \x20 new TCP connections are refused for another 4 min 46 s: over a limit in SYNs, the packets that open connections (limit_syns)\n\
          \x20 packets for service dns would be refused for another 4 min 46 s: everybody together has used up what the service takes \
          (service_total)"
+    );
+    let spared =
+        ExplainedRefusal { spares: vec!["syns".to_owned()], ..refusal(Reason::HostTotal, "packets", None) };
+    // What refuses those has another reason, and nothing is left to pass.
+    let nothing = vec![spared.clone(), refusal(Reason::LimitSyns, "syns", None)];
+    assert!(headline(&Explanation { refusals: nothing, ..fresh() }).starts_with("REFUSED for another 4 min"));
+    assert_eq!(
+        headline(&Explanation { refusals: vec![spared], ..fresh() }),
+        "PASSES now, but:\n\
+         \x20 packets other than syns are refused for another 4 min 46 s: everybody together has used up what the host takes (host_total)"
     );
     let held = account("entry", vec![limit_of("200 packets/s burst 400", 1, 394, None)]);
     assert_eq!(
