@@ -38,6 +38,8 @@ enum AllowAction {
         format: Format,
     },
     /// Limit a prefix again like everybody else
+    ///
+    /// Example: ratelimit allow del 198.51.100.7
     Del {
         /// Address or prefix, as it was added
         #[arg(value_name = "CIDR")]
@@ -50,6 +52,8 @@ enum AllowAction {
         format: Format,
     },
     /// Show what is allowed
+    ///
+    /// Example: ratelimit allow list
     List {
         #[command(flatten)]
         daemon: DaemonArgs,

@@ -53,6 +53,8 @@ enum BlockAction {
         format: Format,
     },
     /// Unblock a prefix
+    ///
+    /// Example: ratelimit block del 203.0.113.0/24
     Del {
         /// Address or prefix, as it was added
         #[arg(value_name = "CIDR")]
@@ -66,6 +68,8 @@ enum BlockAction {
         format: Format,
     },
     /// Show what is blocked, for how long and why
+    ///
+    /// Example: ratelimit block list --output json
     List {
         #[command(flatten)]
         daemon: DaemonArgs,

@@ -26,6 +26,8 @@ pub(super) struct LimitArgs {
 #[derive(Debug, Subcommand)]
 enum LimitAction {
     /// Show all limits
+    ///
+    /// Example: ratelimit limit list
     List {
         #[command(flatten)]
         daemon: DaemonArgs,
@@ -33,6 +35,8 @@ enum LimitAction {
         format: Format,
     },
     /// Show one limit, or those of a list
+    ///
+    /// Example: ratelimit limit get source.packets
     Get {
         /// Name of the limit or list, such as source.packets, service.dns.total or user.acme.network
         name: String,

@@ -52,5 +52,7 @@ fn write(command: &Command, directory: &Path) -> io::Result<usize> {
     let page = clap_mangen::Man::new(command.clone());
     // The build takes the place of a date: two runs of one build write the same pages.
     page.date(BUILD).source("ratelimit").manual("ratelimit").generate_to(directory)?;
-    command.get_subcommands().try_fold(1, |pages, verb| Ok(pages + write(verb, directory)?))
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let mut verbs = verbs.collect::<Vec<_>>().into_iter();
+    verbs.try_fold(1, |pages, verb| Ok(pages + write(verb, directory)?))
 }

@@ -163,3 +163,27 @@ pub fn main() -> process::ExitCode {
 pub(crate) fn understand(words: &[&str]) -> Result<(), (clap::error::ErrorKind, String)> {
     Cli::try_parse_from(words).map(drop).map_err(|error| (error.kind(), error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::*;
+
+    /// Whether a verb, or one of those below it, lacks an example of its own.
+    fn without_example(verb: &Command, path: &str) -> Vec<String> {
+        let path = format!("{path} {}", verb.get_name());
+        let below: Vec<&Command> = verb.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+        if !below.is_empty() {
+            return below.into_iter().flat_map(|below| without_example(below, &path)).collect();
+        }
+        let help = verb.get_long_about().or(verb.get_about()).map(ToString::to_string).unwrap_or_default();
+        let example = format!("Example: {}", path.trim_start());
+        if help.contains(&example) { Vec::new() } else { vec![path] }
+    }
+
+    #[test]
+    fn the_help_of_every_verb_has_an_example_of_it() {
+        assert_eq!(without_example(&Cli::command(), ""), Vec::<String>::new());
+    }
+}

@@ -26,6 +26,8 @@ pub(super) struct UserArgs {
 #[derive(Debug, Subcommand)]
 enum UserAction {
     /// Show all users, their plans, sources and limits
+    ///
+    /// Example: ratelimit user list
     List {
         #[command(flatten)]
         daemon: DaemonArgs,
@@ -33,6 +35,8 @@ enum UserAction {
         format: Format,
     },
     /// Show one user, and how much of each of its limits is left
+    ///
+    /// Example: ratelimit user get acme
     Get {
         /// Name of the user
         name: String,
@@ -72,6 +76,8 @@ enum UserAction {
         format: Format,
     },
     /// Give a user its whole burst of packets again; what was counted of its requests stays
+    ///
+    /// Example: ratelimit user reset acme
     Reset {
         /// Name of the user
         name: String,

@@ -118,7 +118,7 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
         ("ratelimit_warnings", "Warnings that status shows.", status.warnings.len() as u64),
         (
             "ratelimit_policy_generation",
-            "Counts policies since the maps were made.",
+            "Number of the policy in the kernel. It grows with every change for packets since the maps were made, by 1 or 2; changes of APIs alone leave it.",
             status.policy_generation,
         ),
     ] {

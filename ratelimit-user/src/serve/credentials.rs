@@ -129,16 +129,16 @@ impl Credentials {
     }
 
     fn read_again(&self) {
-        let tls = self
-            .certificates
-            .as_ref()
-            .map(|certificates| ("certificates".to_owned(), certificates.read_again()));
-        let tokens = self
-            .tokens()
-            .map(|token| (token.key.trim_end_matches("_file").replace('_', " "), token.read_again()));
-        for (what, read) in tls.into_iter().chain(tokens) {
+        let tls = self.certificates.as_ref().map(|certificates| {
+            ("certificates".to_owned(), certificates.read_again(), "for connections from now on")
+        });
+        let tokens = self.tokens().map(|token| {
+            let what = token.key.trim_end_matches("_file").replace('_', " ");
+            (what, token.read_again(), "for every question from now on, on open connections too")
+        });
+        for (what, read, since) in tls.into_iter().chain(tokens) {
             match read {
-                Ok(true) => log::info(format!("{what} of listeners read again, for connections from now on")),
+                Ok(true) => log::info(format!("{what} of listeners read again, {since}")),
                 Ok(false) => {}
                 Err(error) => {
                     log::error(format!("{what} of listeners not read again, the old stay in use: {error}"));

@@ -18,6 +18,7 @@ fn there_is_a_page_for_every_verb_and_a_checker_of_pages_finds_nothing() {
     assert_eq!(done.status.code(), Some(0));
     let pages: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(stdout(&done).starts_with(&format!("{} manual pages", pages.len())), "{}", stdout(&done));
+    assert!(!directory.join("ratelimit-front.1").exists(), "what the help does not list has no page");
     assert!(pages.len() >= 40, "{pages:?}");
     let page = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
     assert!(page("ratelimit-block-add.1").contains("Why the prefix is blocked"));
