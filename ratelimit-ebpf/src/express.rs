@@ -12,9 +12,15 @@
 //! While nothing is refused, a packet pays for one load and one comparison.
 
 mod first_look;
+mod last_refusal;
 
 use ratelimit_common::{
-    abi::{Clock, Policy, Reason, SourceKey, Verdict, counter::Fate, destination::BY_DESTINATION},
+    abi::{
+        Clock, Policy, Reason, SourceKey, Verdict,
+        counter::{Fate, slot},
+        destination::BY_DESTINATION,
+        service::MAX_SERVICES,
+    },
     limit::{
         gcra,
         prefilter::{self, NegativeCause},
@@ -32,7 +38,6 @@ use crate::{
     parse::{Brief, brief_v4, brief_v6, network},
     report, service,
     tables::{CpuBudget, Tables},
-    verdict::count,
 };
 
 pub use first_look::drop_at_first_look;
@@ -43,17 +48,44 @@ pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     if !lane::is_open(tables, now_ns) {
         return None;
     }
-    drop_at_first_look(frame, tables, now_ns)
-        .or_else(|| drop_again(frame, tables, now_ns).then_some(Verdict::Drop))
+    if let Some(verdict) = drop_at_first_look(frame, tables, now_ns) {
+        return Some(verdict);
+    }
+    let counter = drop_again(frame, tables, now_ns)?;
+    note_refusal(frame, tables, counter, now_ns);
+    Some(Verdict::Drop)
 }
 
-/// Whether a frame was dropped and counted for a refusal that is known. A function of its own in the kernel: the verifier would
+/// Drops and counts a frame for a refusal that is known to the rest of the lane, and says where. A function of its own in the kernel: the verifier would
 /// otherwise look at the limiter once for every way that leads there.
 #[inline(always)]
-pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> bool {
-    let Some((service, reason)) = refusal(frame, tables, now_ns) else { return false };
-    count(tables, service, reason, Fate::Decided, frame.len());
-    true
+pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<u32> {
+    let (service, reason) = refusal(frame, tables, now_ns)?;
+    let counter = slot(service.min(MAX_SERVICES as u32), reason, Fate::Decided);
+    tables.count(counter, frame.len());
+    Some(counter)
+}
+
+/// Notes down where a frame was counted that the rest of the lane refused, for packets like it. Another function of its own: it reads the frame once more, because
+/// the one that refused it has no stack left to keep what is noted down.
+#[inline(always)]
+pub fn note_refusal<T: Tables>(frame: &Frame<'_>, tables: &T, counter: u32, now_ns: u64) {
+    // Asked before the frame is read, because most of those that get here are not the first of their moment.
+    if last_refusal::is_noted(tables, now_ns) {
+        return;
+    }
+    match network(frame) {
+        Some((Family::V4, at)) => note_packet(brief_v4(frame, at), tables, counter, now_ns),
+        Some((Family::V6, at)) => note_packet(brief_v6(frame, at), tables, counter, now_ns),
+        None => {}
+    }
+}
+
+#[inline(always)]
+fn note_packet<T: Tables, S: Origin>(packet: Option<Brief<S>>, tables: &T, counter: u32, now_ns: u64) {
+    if let (Some(packet), Some(lane)) = (packet, tables.express(S::FAMILY, now_ns)) {
+        last_refusal::note(tables, lane.policy, &packet, counter, now_ns);
+    }
 }
 
 /// The service and the reason of a frame whose refusal is known.

@@ -39,3 +39,12 @@ pub(crate) fn open<T: Tables>(tables: &T, now_ns: u64) {
         tables.store(until, now_ns.wrapping_add(OPEN_NS));
     }
 }
+
+/// Has this CPU forget the last packet that it refused, because something about its source may have changed within the moment: see
+/// `express::last_refusal`.
+#[inline(always)]
+pub(crate) fn forget_refusal<T: Tables>(tables: &T) {
+    if let Some(at) = tables.lane_word(LaneWord::RefusedAt) {
+        tables.store(at, 0);
+    }
+}

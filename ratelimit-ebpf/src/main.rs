@@ -110,13 +110,23 @@ mod entry {
         let now_ns = maps.now_ns(Clock::Coarse);
         let verdict = if lane::is_open(&maps, now_ns)
             && (drop_at_first_look(&Frame::of_context(link, ctx), &maps, now_ns).is_some()
-                || stages::drop_again(link, ctx, maps.held(), now_ns) != 0)
+                || drop_again(link, ctx, &maps, now_ns))
         {
             Verdict::Drop
         } else {
             process(&Frame::of_context_frags(link, ctx), &maps, &jumps)
         };
         action(&maps, &jumps, verdict)
+    }
+
+    /// Whether the rest of the express lane has dropped a frame. It notes down which one, once in a moment.
+    #[inline(always)]
+    fn drop_again(link: Link, ctx: &XdpContext, maps: &Maps, now_ns: u64) -> bool {
+        let dropped = stages::drop_again(link, ctx, maps.held(), now_ns) != 0;
+        if dropped {
+            stages::note_refusal(link, ctx, maps.held(), now_ns);
+        }
+        dropped
     }
 
     /// Does what another program has left to do for a frame.

@@ -240,6 +240,16 @@ impl Maps {
         self.cpu
     }
 
+    /// Where the frame at hand was counted.
+    #[inline(always)]
+    pub(crate) fn counted(&self) -> u32 {
+        match self.cpu() {
+            // SAFETY: the value belongs to this CPU, and a program is not preempted by another one on it.
+            Some(cpu) => unsafe { (*cpu).slot as u32 },
+            None => 0,
+        }
+    }
+
     /// For a function that a program calls.
     #[inline(always)]
     pub(crate) fn new() -> Self {

@@ -18,6 +18,9 @@ pub trait Origin: Copy {
     /// The address as it lies in memory, if it is of IPv4.
     fn v4(self) -> Option<u32>;
 
+    /// The address in words, as it lies in memory. One of IPv4 is in the first.
+    fn words(self) -> (u64, u64);
+
     /// Where whoever the policy takes for its source belongs in the prefilter: what [`Sender`](crate::limit::Sender) has for it.
     fn hash(self, policy: &Policy) -> u64;
 }
@@ -49,6 +52,11 @@ impl Origin for OriginV4 {
     }
 
     #[inline(always)]
+    fn words(self) -> (u64, u64) {
+        (self.0 as u64, 0)
+    }
+
+    #[inline(always)]
     fn hash(self, policy: &Policy) -> u64 {
         let mask = Address { family: Family::V4, key: SourceKey { hi: 0, lo: policy.source.v4_mask } };
         prefilter::hash_v4(self.0 & mask.v4_word(), policy.prefilter.secret)
@@ -66,6 +74,11 @@ impl Origin for OriginV6 {
     #[inline(always)]
     fn v4(self) -> Option<u32> {
         None
+    }
+
+    #[inline(always)]
+    fn words(self) -> (u64, u64) {
+        (self.hi, self.lo)
     }
 
     #[inline(always)]

@@ -301,7 +301,19 @@ by_link! {
 #[inline(always)]
 fn drop_frame_again(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) -> u32 {
     let Some(maps) = Maps::holding(cpu) else { return 0 };
-    express::drop_again(&Frame::of_context(link, ctx), &maps, now_ns) as u32
+    express::drop_again(&Frame::of_context(link, ctx), &maps, now_ns).is_some() as u32
+}
+
+by_link! {
+    /// Notes down that a frame was dropped there, and where it was counted.
+    note_refusal, note_refusal_ip: (cpu: *mut Cpu, now_ns: u64) -> note_frame
+}
+
+#[inline(always)]
+fn note_frame(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) -> u32 {
+    let Some(maps) = Maps::holding(cpu) else { return 0 };
+    express::note_refusal(&Frame::of_context(link, ctx), &maps, maps.counted(), now_ns);
+    0
 }
 
 /// What a segment can show for itself.

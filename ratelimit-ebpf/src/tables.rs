@@ -101,11 +101,21 @@ pub enum LaneWord {
     CrowdedMask = 9,
     /// The first cell of that level.
     CrowdedCells = 10,
+    /// Whose packet it last refused for its source alone: the first word of the address. See `express::last_refusal`.
+    RefusedSource = 11,
+    /// The second word of that address.
+    RefusedSourceEnd = 12,
+    /// When, by the coarse clock.
+    RefusedAt = 13,
+    /// Under which policy, and what packet it was besides its source.
+    RefusedPacket = 14,
+    /// Where it was counted.
+    RefusedCounter = 15,
 }
 
 impl LaneWord {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 16;
 }
 
 /// What the express lane goes by.

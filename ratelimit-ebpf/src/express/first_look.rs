@@ -5,14 +5,17 @@
 //! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep, which fit into registers.
 
 use ratelimit_common::{
-    abi::{Policy, Reason, Verdict, counter::Fate},
+    abi::{
+        Policy, Reason, Verdict,
+        counter::{Fate, slot},
+    },
     limit::{
         gcra,
         prefilter::{self, NegativeCause, REMEMBERED_BIT, TRACKED_BIT},
     },
 };
 
-use super::is_tracked;
+use super::{is_tracked, last_refusal};
 use crate::{
     forget::forget,
     frame::Frame,
@@ -23,21 +26,18 @@ use crate::{
     parse::{Brief, brief_v4, brief_v6, network},
     report, service,
     tables::Tables,
-    verdict::count,
 };
 
 /// Drops and counts a frame that is refused at first look.
 #[inline(always)]
 pub fn drop_at_first_look<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<Verdict> {
-    let (service, reason) = refusal(frame, tables, now_ns)?;
-    lane::open(tables, now_ns);
-    count(tables, service, reason, Fate::Decided, frame.len());
+    tables.count(refusal(frame, tables, now_ns)?, frame.len());
     Some(Verdict::Drop)
 }
 
-/// The service and the reason of a frame that is refused at first look.
+/// The counter of a frame that is refused at first look.
 #[inline(always)]
-pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<(u32, Reason)> {
+pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<u32> {
     let (family, at) = network(frame)?;
     match family {
         Family::V4 => refusal_of(tables, &brief_v4(frame, at)?, now_ns),
@@ -46,15 +46,23 @@ pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> 
 }
 
 #[inline(always)]
-fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<(u32, Reason)> {
+fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<u32> {
     let policy = tables.express(S::FAMILY, now_ns)?.policy;
+    // The lane is open for as long as it will be: it was opened at this moment, when that refusal was noted down.
+    if let Some(counter) = last_refusal::counter_of(tables, policy, packet, now_ns) {
+        return Some(counter);
+    }
     let service = service::at_first_look(policy, packet)?;
     let hash = packet.source.hash(policy);
     let bits = tables.cell_bits(prefilter::cell_index(hash));
     let reason = if bits & REMEMBERED_BIT != 0 && bits & TRACKED_BIT != 0 {
         of_remembered(tables, policy, packet, (service, hash), now_ns)?
     } else if bits & TRACKED_BIT != 0 {
-        of_unknown(tables, policy, packet, (service, hash), now_ns)?
+        // Somebody in the cell is tracked, but nobody has a negative entry or is proven.
+        if packet.is_tcp() || tables.is_listed(S::FAMILY) {
+            return None;
+        }
+        of_crowded(tables, policy, packet, (service, hash), now_ns)?
     } else if tables.is_listed(S::FAMILY) {
         of_listed(tables, policy, hash, now_ns)?
     } else if packet.is_tcp() {
@@ -64,7 +72,8 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
         // The packets of a spoofed flood do not touch the cells.
         of_shared(tables, SpentFor::Untracked, policy, packet, (service, hash), now_ns)?
     };
-    Some((service, reason))
+    lane::open(tables, now_ns);
+    Some(slot(service, reason, Fate::Decided))
 }
 
 /// The reason to refuse a packet of a service from a source with this hash, in whose cell somebody may be remembered.
@@ -79,17 +88,20 @@ fn of_remembered<T: Leaves, S: Origin>(
     let cause = limit::first_known(tables, policy, hash, gcra::time_q8(now_ns))?;
     // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
     if let Some(reason) = limit::own_reason(cause) {
-        return Some(reason);
+        return at_once(tables, reason, now_ns);
     }
     // What is worked out of these once more need not be kept by packets that do not get here.
     let (hash, now_q8) = (forget(hash, now_ns), gcra::time_q8(forget(now_ns, hash)));
     match cause {
         NegativeCause::Blocked if tables.is_listed(S::FAMILY) && report::is_quiet(tables, hash, now_q8) => {
-            Some(Reason::Blocked)
+            at_once(tables, Reason::Blocked, now_ns)
         }
         // There is a note only under policies under which nothing else can refuse it first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
-            of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)
+            match of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)? {
+                Reason::LimitPrefix => Some(Reason::LimitPrefix),
+                total => at_once(tables, total, now_ns),
+            }
         }
         _ => None,
     }
@@ -108,23 +120,18 @@ fn of_shared<T: Leaves, S: Origin>(
     if let Some(reason) = limit::noted(tables, spent_for, policy, service, now_ns) {
         return Some(reason);
     }
-    let source = packet.source.v4()?;
-    limit::is_crowded_out_at_noted_level(tables, policy, service, (source, hash), now_ns)
-        .then_some(Reason::LimitPrefix)
+    of_crowded(tables, policy, packet, (service, hash), now_ns)
 }
 
-/// The reason to refuse a packet of a source in whose cell somebody is tracked, but nobody has a negative entry or is proven.
+/// The reason to refuse a packet for the prefix around its source, by the level that this CPU noted down.
 #[inline(always)]
-fn of_unknown<T: Leaves, S: Origin>(
+fn of_crowded<T: Leaves, S: Origin>(
     tables: &T,
     policy: &Policy,
     packet: &Brief<S>,
     (service, hash): (u32, u64),
     now_ns: u64,
 ) -> Option<Reason> {
-    if packet.is_tcp() || tables.is_listed(S::FAMILY) {
-        return None;
-    }
     let source = packet.source.v4()?;
     limit::is_crowded_out_at_noted_level(tables, policy, service, (source, hash), now_ns)
         .then_some(Reason::LimitPrefix)
@@ -139,7 +146,13 @@ fn of_listed<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64) -> 
         return None;
     }
     match limit::first_known(tables, policy, hash, now_q8)? {
-        NegativeCause::Blocked => Some(Reason::Blocked),
+        NegativeCause::Blocked => at_once(tables, Reason::Blocked, now_ns),
         _ => None,
     }
+}
+
+/// A reason that was found at first look; `None` if it is the first of its moment, which the rest of the lane is to find too and to note down.
+#[inline(always)]
+fn at_once<T: Tables>(tables: &T, reason: Reason, now_ns: u64) -> Option<Reason> {
+    last_refusal::is_noted(tables, now_ns).then_some(reason)
 }

@@ -2,6 +2,9 @@
 
 extern crate std;
 
+mod crowded;
+mod last_refusal;
+
 use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use ratelimit_common::abi::{
@@ -16,7 +19,7 @@ use crate::{
     limit::Proof,
     origin::OriginV4,
     packet::Address,
-    tables::Successor,
+    tables::{LaneWord, Successor},
     testbed::{FrameEnd, IpFrame, TestHost, aggregated, empty, prefiltered, tcp, total, udp},
 };
 
@@ -110,30 +113,13 @@ impl Dice {
     }
 }
 
-/// Frames of a crowded neighbourhood: more sources than entries and cells tell apart, some with an account, some who are over their own limit, and some who
-/// showed a connection.
-fn neighbour(dice: &mut Dice) -> Vec<u8> {
-    let source = match dice.below(8) {
-        0 => [30, 1],
-        1..3 => [30, dice.below(8) as u8],
-        3..5 => [30 + dice.below(2) as u8, dice.below(256) as u8],
-        _ => [30 + dice.below(16) as u8, dice.below(256) as u8],
-    };
-    match dice.below(16) {
-        0 => tcp(source, 53, 0x10),
-        1 => IpFrame { source, is_v6: false, protocol: 17, fragment: 7, payload: [0; 8].to_vec() }.frame(),
-        2 => {
-            let payload = udp(source, 53, 8)[34..].to_vec();
-            IpFrame { source, is_v6: true, protocol: 17, fragment: 0, payload }.frame()
-        }
-        _ => udp(source, 53, 8),
-    }
-}
-
 /// What [`alike`] counts frames as that were refused at first look.
 const FIRST_LOOK: &str = "first look";
 
-/// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason.
+/// What the coarse clock of most kernels moves by.
+const TICK_NS: u64 = 4_000_000;
+
+/// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason, where the clock moves in ticks.
 fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
     alike_for(what, make, Dice::frame, 400_000)
 }
@@ -145,11 +131,24 @@ fn alike_for(
     next_frame: impl Fn(&mut Dice) -> Vec<u8>,
     apart_ns: u64,
 ) -> BTreeMap<String, u32> {
+    alike_by_clock(what, &make, &next_frame, apart_ns, 1);
+    alike_by_clock(what, &make, &next_frame, apart_ns, TICK_NS)
+}
+
+/// [`alike_for`], by a clock that moves by so many nanoseconds.
+fn alike_by_clock(
+    what: &str,
+    make: &impl Fn() -> TestHost,
+    next_frame: &impl Fn(&mut Dice) -> Vec<u8>,
+    apart_ns: u64,
+    tick_ns: u64,
+) -> BTreeMap<String, u32> {
     let (with, without) = (make(), make());
     without.express.set(false);
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut ended = BTreeMap::new();
     let mut first_looks = 0;
+    let mut now_ns = with.now_ns.get();
     for number in 0..PACKETS {
         let frame = next_frame(&mut dice);
         first_looks += u32::from(looked_at_once(&with, &frame));
@@ -166,9 +165,9 @@ fn alike_for(
         if with.expressed.get() > before {
             *ended.entry(std::format!("{:?}", end.reason)).or_insert(0) += 1;
         }
-        let ns = dice.below(apart_ns);
+        now_ns += dice.below(apart_ns);
         for host in [&with, &without] {
-            host.now_ns.set(host.now_ns.get() + ns);
+            host.now_ns.set(now_ns - now_ns % tick_ns);
         }
     }
     ended.insert(FIRST_LOOK.into(), first_looks);
@@ -177,7 +176,7 @@ fn alike_for(
 
 /// Whether limits would admit a frame if they were asked themselves, not what is remembered of prefixes.
 fn admitted_by_limits_alone(host: &TestHost, frame: &[u8]) -> bool {
-    let crowded = host.lane_word(crate::tables::LaneWord::CrowdedUntil).unwrap();
+    let crowded = host.lane_word(LaneWord::CrowdedUntil).unwrap();
     let (until_ns, express) = (host.load(crowded), host.express.replace(false));
     host.store(crowded, 0);
     let admitted = host.reason(frame).admits();
@@ -190,7 +189,8 @@ fn admitted_by_limits_alone(host: &TestHost, frame: &[u8]) -> bool {
 fn looked_at_once(host: &TestHost, frame: &[u8]) -> bool {
     let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns(Clock::Coarse));
     let at_once = first_look::refusal(&frame, host, now_ns);
-    assert!(at_once.is_none() || at_once == refusal(&frame, host, now_ns), "{at_once:?}");
+    let again = refusal(&frame, host, now_ns).map(|(service, reason)| slot(service, reason, Fate::Decided));
+    assert!(at_once.is_none() || at_once == again, "{at_once:?}, {again:?}");
     at_once.is_some()
 }
 
@@ -280,7 +280,7 @@ fn a_total_in_bytes_is_not_noted_down() {
             host.reason(&udp([20, last], SERVED, 8));
         }
         assert_eq!(taken(&host, &udp([21, 1], SERVED, 8)), (Reason::ServiceTotal, true), "{rate}");
-        let name = host.lane_word(crate::tables::LaneWord::SpentName).unwrap();
+        let name = host.lane_word(LaneWord::SpentName).unwrap();
         assert_eq!(host.load(name) != 0, noted, "{rate}");
     }
 }
@@ -378,12 +378,21 @@ fn a_total_that_refuses_a_source_with_an_entry_is_noted_down_if_it_is_the_first_
         host.passed(&elsewhere, 200);
         host.passed(&served, 200);
         assert_eq!(taken(&host, &served), (Reason::ServiceTotal, true), "a total of the host: {of_host}");
+        host.wait_ms(1);
+        note_another(&host);
         assert_eq!(looked_at_once(&host, &served), !of_host);
         // Its entry is full again, as far as the cell knows: it counts as a source without one.
         let hash = OriginV4(u32::from_ne_bytes([10, 0, 1, 1])).hash(&host.policy);
         host.track_until(prefilter::cell_index(hash), 1 << 32);
         assert!(!looked_at_once(&host, &served));
     }
+}
+
+/// Has a host with a refusal of this moment noted down, of nobody.
+fn note_another(host: &TestHost) {
+    let at = host.lane_word(LaneWord::RefusedAt).unwrap();
+    host.store(at, host.now_ns.get());
+    host.store(host.lane_word(LaneWord::RefusedSource).unwrap(), u64::MAX);
 }
 
 #[test]
@@ -441,220 +450,5 @@ fn a_limit_in_step_with_the_clock_is_refused_in_the_lane_tick_after_tick() {
                 assert!(in_limiter <= 1_000, "{tick_ns} ns: {in_limiter} of 16000 were looked up");
             }
         }
-    }
-}
-
-#[test]
-fn who_is_in_a_prefix_that_is_used_up_is_refused_at_first_look_unless_a_total_comes_before_it() {
-    for (lengths, totals) in [([24, 16], 0), ([28, 24], 0), ([24, 16], 1)] {
-        let ended = alike(&std::format!("{lengths:?}, {totals} totals"), || {
-            let mut policy = policy();
-            policy.aggregation = aggregated(&policy.source.set, lengths[0], 2);
-            policy.aggregation.prefix_levels[0][1] =
-                aggregated(&policy.source.set, lengths[1], 3).prefix_levels[0][0];
-            policy.host_total_count = totals;
-            policy.host_totals[0] = total("1000000 packets/s");
-            host(policy)
-        });
-        let in_prefixes = ended["LimitPrefix"];
-        let at_first_look = ended[FIRST_LOOK] - ended["LimitPackets"].min(ended[FIRST_LOOK]);
-        assert!(in_prefixes > 300, "{lengths:?}: {ended:?}");
-        if totals == 0 {
-            assert!(at_first_look * 3 > in_prefixes, "{lengths:?}: {ended:?}");
-        } else {
-            assert_eq!(at_first_look, 0, "{lengths:?}: {ended:?}");
-        }
-    }
-}
-
-#[test]
-fn who_is_in_a_crowded_prefix_ends_in_the_lane_as_it_would_have_ended_without_one() {
-    for (what, own, squeezes, apart_ns) in [
-        ("used up", "40 packets/s burst 40", false, 400_000),
-        ("squeezed", "40 packets/s burst 40", true, 400_000),
-        ("squeezed for long", "60 packets/min burst 30", true, 40_000_000),
-        ("two limits", "60 packets/min burst 30", true, 400_000),
-        ("fragments", "60 packets/min burst 30", true, 400_000),
-        ("lists", "60 packets/min burst 30", true, 400_000),
-    ] {
-        let make = |totals: u64, proves: bool| {
-            let mut policy = policy();
-            policy.source.set = prefiltered(&[own]);
-            match what {
-                "two limits" => policy.source.set = prefiltered(&[own, "9 packets/s burst 9"]),
-                "fragments" => policy.source.set = prefiltered(&[own, "9 fragments/min burst 9"]),
-                _ => {}
-            }
-            policy.aggregation = aggregated(&policy.source.set, 24, 4);
-            policy.aggregation.prefix_levels[0][1] =
-                aggregated(&policy.source.set, 20, 12).prefix_levels[0][0];
-            if squeezes {
-                policy.price_packets();
-                let dearest_q8 = policy.aggregation.packet_q8;
-                policy.aggregation.squeeze = Squeeze::of(policy.aggregation.tolerance_q8, dearest_q8);
-            }
-            policy.host_total_count = totals;
-            policy.host_totals[0] = total("1000000 packets/s");
-            let mut host = host(policy);
-            if what == "lists" {
-                let allowed = ListEntry { allowed: ALLOWED, ..ListEntry::EMPTY };
-                (0..32).for_each(|last| host.list(key([30, last * 8]), allowed));
-            }
-            if proves {
-                host.programs = [Successor::Prove].to_vec();
-                host.proof.set(Proof::Connection);
-            }
-            host
-        };
-        for (totals, proves) in [(0, false), (1, false), (0, true), (1, true)] {
-            let ended = alike_for(
-                &std::format!("{what}, {totals}, {proves}"),
-                || make(totals, proves),
-                neighbour,
-                apart_ns,
-            );
-            let in_prefixes = ended.get("LimitPrefix").copied().unwrap_or(0);
-            assert!(proves || in_prefixes > 500, "{what}, {totals}: {ended:?}");
-            if totals == 0 && !proves && what != "lists" {
-                assert!(ended[FIRST_LOOK] * 2 > in_prefixes, "{what}: {ended:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_source_of_a_crowded_prefix_is_refused_before_it_is_looked_up_and_whoever_is_proven_is_not() {
-    let mut policy = policy();
-    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
-    policy.aggregation = aggregated(&policy.source.set, 24, 4);
-    let mut host = host(policy);
-    host.programs = [Successor::Prove].to_vec();
-    host.proof.set(Proof::Connection);
-    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
-    let [real, other, segment] = [udp([30, 1], 53, 8), udp([30, 9], 53, 8), tcp([30, 1], 53, 0x10)];
-    host.proof.set(Proof::Nothing);
-    // Until nothing is left for whoever is not proven.
-    let refused = (0..4_000_u32)
-        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
-    assert!(refused.count() > 1_000);
-    assert_eq!(taken(&host, &other), (Reason::LimitPrefix, true));
-    host.proof.set(Proof::Connection);
-    assert_eq!(host.reason(&segment), Reason::Conforming, "its prefix keeps something back for it");
-    assert_eq!(taken(&host, &real), (Reason::Conforming, false));
-    assert_eq!(taken(&host, &other), (Reason::LimitPrefix, true));
-    // Ten minutes later nobody remembers that it was real.
-    host.wait_ms(700_000);
-    let refused = (0..4_000_u32)
-        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
-    assert!(refused.count() > 1_000);
-    assert_eq!(taken(&host, &real), (Reason::LimitPrefix, true));
-}
-
-#[test]
-fn who_is_allowed_passes_from_a_crowded_prefix_whoever_shares_its_cell() {
-    let mut policy = policy();
-    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
-    policy.aggregation = aggregated(&policy.source.set, 20, 4);
-    let mut host = host(policy);
-    let cell = |host: &TestHost, [third, last]: [u8; 2]| {
-        prefilter::cell_index(OriginV4(u32::from_ne_bytes([10, 0, third, last])).hash(&host.policy))
-    };
-    let sources = (32..48).flat_map(|third| (0..=255).map(move |last| [third, last]));
-    let mut by_cell = BTreeMap::new();
-    let pairs: Vec<_> = sources
-        .filter_map(|source| Some((by_cell.insert(cell(&host, source), source)?, source)))
-        .take(8)
-        .collect();
-    assert_eq!(pairs.len(), 8, "few, so that each gets an entry before the prefix is used up");
-    for (_, allowed) in &pairs {
-        host.list(key(*allowed), ListEntry { allowed: ALLOWED, ..ListEntry::EMPTY });
-    }
-    for _ in 0..40 {
-        for (neighbour, _) in &pairs {
-            host.reason(&udp(*neighbour, 53, 8));
-        }
-    }
-    let ended: Vec<_> = pairs.iter().map(|(neighbour, _)| host.reason(&udp(*neighbour, 53, 8))).collect();
-    assert!(ended.contains(&Reason::LimitPrefix), "{ended:?}");
-    for (_, allowed) in pairs {
-        assert_eq!(taken(&host, &udp(allowed, 53, 8)), (Reason::Allowed, false), "{allowed:?}");
-    }
-}
-
-/// A fragment costs its prefix more than other packets where fragments have a limit. The coarse clock is behind the precise one, which decides.
-#[test]
-fn a_prefix_with_too_little_for_a_fragment_admits_other_packets_by_either_clock() {
-    for clock in [Clock::Coarse, Clock::Precise] {
-        let mut policy = policy();
-        policy.source.set = prefiltered(&["60 packets/min burst 30", "9 fragments/min burst 9"]);
-        policy.aggregation = aggregated(&policy.source.set, 24, 4);
-        policy.clock = clock as u32;
-        let host = host(policy);
-        host.lag_ns.set(3_000_000);
-        assert!((0..=255).any(|last| host.reason(&udp([30, last], 53, 8)) == Reason::LimitPrefix));
-        // Two packets of a quarter of a second each, and no fragment of one and two thirds.
-        host.wait_ms(520);
-        let payload = [0; 8].to_vec();
-        let fragment =
-            IpFrame { source: [30, 250], is_v6: false, protocol: 17, fragment: 7, payload }.frame();
-        assert_eq!(host.reason(&fragment), Reason::LimitPrefix, "{clock:?}");
-        assert_eq!(host.reason(&udp([30, 251], 53, 8)), Reason::Conforming, "{clock:?}");
-    }
-}
-
-#[test]
-fn who_sends_what_no_limit_counts_is_refused_for_no_prefix() {
-    let mut policy = policy();
-    policy.source.set = prefiltered(&["9 fragments/min burst 9"]);
-    policy.aggregation = aggregated(&policy.source.set, 24, 1);
-    let host = host(policy);
-    for last in 0..64 {
-        let payload = [0; 8].to_vec();
-        host.reason(
-            &IpFrame { source: [30, last], is_v6: false, protocol: 17, fragment: 7, payload }.frame(),
-        );
-    }
-    assert_eq!(host.reason(&udp([30, 200], 53, 8)), Reason::Conforming);
-}
-
-#[test]
-fn who_is_proven_and_was_refused_by_a_total_has_what_its_prefix_keeps_back_once_the_total_has_more() {
-    let mut policy = policy();
-    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
-    policy.aggregation = aggregated(&policy.source.set, 24, 4);
-    with_services(&mut policy, "10 packets/s burst 5");
-    let mut host = host(policy);
-    host.programs = [Successor::Prove].to_vec();
-    host.proof.set(Proof::Connection);
-    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
-    host.proof.set(Proof::Nothing);
-    let refused = (0..2_000_u32)
-        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
-    assert!(refused.count() > 500);
-    host.proof.set(Proof::Connection);
-    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming, "it shows its connection again");
-    let frame = udp([30, 1], SERVED, 8);
-    assert!((0..20).any(|_| host.reason(&frame) == Reason::ServiceTotal));
-    host.wait_ms(150);
-    assert_eq!(host.reason(&frame), Reason::Conforming);
-}
-
-#[test]
-fn prefixes_without_a_price_of_packets_crowd_nobody_out() {
-    for (own, crowded) in [("60 packets/min burst 60", true), ("60 fragments/min burst 60", false)] {
-        let mut policy = policy();
-        policy.source.set = prefiltered(&[own]);
-        policy.aggregation = aggregated(&policy.source.set, 24, 4);
-        let host = host(policy);
-        let now_q8 = host.now_q8();
-        let SourceKey { hi, lo } = key([30, 1]);
-        let prefix = OriginV4(u32::from_ne_bytes([10, 0, 30, 0])).hash(&host.policy);
-        let name = prefilter::negative_name(prefix, host.policy.generation);
-        let cell =
-            host.prefix_level_cell(ratelimit_common::limit::aggregation::cell_index(0, prefix)).unwrap();
-        let entry = prefilter::negative_entry(name, now_q8, now_q8 + (1 << 34), NegativeCause::Packets);
-        host.store(host.prefix_level_negative_entry(cell), entry);
-        let level = limit::crowded_level(&host, &host.policy, hi, lo, 0, now_q8);
-        assert_eq!(level != limit::NO_LEVEL, crowded, "{own}");
     }
 }

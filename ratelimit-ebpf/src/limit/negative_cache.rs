@@ -9,7 +9,7 @@ use ratelimit_common::{
 };
 
 use super::{crowded, request::Request};
-use crate::{forget::masked, tables::Tables};
+use crate::{forget::masked, lane, tables::Tables};
 
 /// Why a source is refused, as it is remembered.
 #[inline(always)]
@@ -162,6 +162,7 @@ pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request
 /// Forgets that.
 #[inline(always)]
 pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+    lane::forget_refusal(tables);
     if policy.source.set.prefilter_tolerance_q8 == 0 {
         return;
     }

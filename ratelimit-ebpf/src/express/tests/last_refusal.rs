@@ -1,0 +1,101 @@
+//! What a CPU noted down of the last packet that it refused.
+
+use super::*;
+use crate::express::last_refusal;
+
+#[test]
+fn a_packet_like_the_last_refused_one_is_refused_without_a_look_at_its_source_until_the_clock_moves() {
+    let host = host(policy());
+    let frame = udp([1, 1], SERVED, 8);
+    host.passed(&frame, 200);
+    assert_eq!(taken(&host, &frame), (Reason::LimitPackets, true));
+    // Nothing is known of anybody any more, but what this CPU noted down.
+    for place in 0..prefilter::NEGATIVE_PLACES as u32 {
+        host.store(host.negative_entry(place).unwrap(), 0);
+    }
+    assert!(looked_at_by_note(&host, &frame), "the same packet");
+    assert!(looked_at_by_note(&host, &udp([1, 1], SERVED, 600)), "a longer one");
+    // An address of the other family that has the same first word as the source, and nothing behind it.
+    let mut v6 = IpFrame {
+        source: [1, 1],
+        is_v6: true,
+        protocol: 17,
+        fragment: 0,
+        payload: udp([1, 1], SERVED, 8)[34..].to_vec(),
+    }
+    .frame();
+    v6[22..38].copy_from_slice(&[10, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (what, other) in [
+        ("another source", udp([1, 2], SERVED, 8)),
+        ("another port", udp([1, 1], 53, 8)),
+        ("another protocol", tcp([1, 1], SERVED, 0x10)),
+        ("another family", v6),
+        (
+            "a fragment",
+            IpFrame { source: [1, 1], is_v6: false, protocol: 17, fragment: 7, payload: [0; 8].to_vec() }
+                .frame(),
+        ),
+    ] {
+        assert!(!looked_at_by_note(&host, &other), "{what}");
+    }
+    host.wait_ms(1);
+    assert!(!looked_at_by_note(&host, &frame), "the clock has moved");
+}
+
+#[test]
+fn what_was_refused_under_another_policy_is_looked_at_again() {
+    let mut host = host(policy());
+    let frame = udp([1, 1], SERVED, 8);
+    host.passed(&frame, 200);
+    assert_eq!(taken(&host, &frame), (Reason::LimitPackets, true));
+    assert!(looked_at_by_note(&host, &frame));
+    host.policy.generation += 1;
+    assert!(!looked_at_by_note(&host, &frame));
+}
+
+#[test]
+fn what_a_total_in_bytes_or_a_prefix_refuses_is_not_noted_down() {
+    let mut of_bytes = policy();
+    with_services(&mut of_bytes, "4 kB/s burst 4000 bytes");
+    let mut of_prefixes = policy();
+    of_prefixes.source.set = prefiltered(&["800 packets/s burst 800"]);
+    of_prefixes.aggregation = aggregated(&of_prefixes.source.set, 24, 1);
+    for (policy, reason) in [(of_bytes, Reason::ServiceTotal), (of_prefixes, Reason::LimitPrefix)] {
+        let host = host(policy);
+        for last in 0..250 {
+            host.passed(&udp([20, last], SERVED, 8), 8);
+        }
+        let frame = udp([20, 1], SERVED, 8);
+        host.wait_ms(1);
+        assert_eq!(taken(&host, &frame), (reason, true));
+        assert!(!looked_at_by_note(&host, &frame), "{reason:?}");
+    }
+}
+
+/// Its own limits may be what refuses it next.
+#[test]
+fn whoever_is_admitted_elsewhere_is_no_longer_refused_by_what_was_noted_down_of_a_total() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["800 packets/s burst 800"]);
+    with_services(&mut policy, "100 packets/s burst 100");
+    let host = host(policy);
+    let [served, elsewhere] = [SERVED, 53].map(|port| udp([1, 1], port, 8));
+    host.passed(&elsewhere, 200);
+    host.passed(&served, 200);
+    assert_eq!(taken(&host, &served), (Reason::ServiceTotal, true));
+    assert!(looked_at_by_note(&host, &served));
+    assert!(host.reason(&elsewhere).admits());
+    assert!(!looked_at_by_note(&host, &served));
+}
+
+/// Whether a frame is refused by what was noted down of the last one.
+fn looked_at_by_note(host: &TestHost, frame: &[u8]) -> bool {
+    let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns.get());
+    let Some((family, at)) = network(&frame) else { return false };
+    match family {
+        Family::V4 => brief_v4(&frame, at)
+            .is_some_and(|packet| last_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
+        Family::V6 => brief_v6(&frame, at)
+            .is_some_and(|packet| last_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
+    }
+}
