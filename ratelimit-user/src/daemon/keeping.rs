@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{
     entries,
     journal::Journal,
-    kept::{BootClock, KeptState, Note, Saying},
+    kept::{BootClock, KeptState, Note, Reboot, Saying},
     log,
     options::{Keep, Options},
     state_dir::{self, StateDir},
@@ -23,6 +23,7 @@ use crate::{
     compile::lists::{Lists, Prefix},
     dataplane::probe,
     failure::Failure,
+    moment,
 };
 
 /// What older builds kept of blocks for all hosts, in the state directory.
@@ -86,6 +87,7 @@ impl StateKeeper {
             Some(kept) => kept,
             None => of_older_build(&older, clock(&boot)),
         };
+        tell_of_reboot(kept.reboot());
         if probe::is_in_memory(directory) {
             log::warning(format!(
                 "blocks and allows are kept in {}, which is in memory: they are gone after a reboot; name a directory that stays with --keep",
@@ -203,6 +205,24 @@ fn waiting_note(waiting: WaitingEdit, clock: &BootClock) -> Note {
 fn clock(boot: &str) -> BootClock {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     BootClock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: unix.as_millis() as u64 }
+}
+
+/// Says what a boot made of blocks that end. Only the wall clock knows how long the host was down, and it may be wrong at boot.
+fn tell_of_reboot(Reboot { ended, written_ms }: Reboot) {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = moment::utc(unix.as_secs());
+    if let Some(written_ms) = written_ms {
+        log::warning(format!(
+            "the clock is behind: it says {now}, and blocks were written down at {}; each lasts for what it had left then, from now on",
+            moment::utc(written_ms / 1_000)
+        ));
+    }
+    if ended > 0 {
+        log::info(format!(
+            "{ended} {} ended while this host was down, by its clock, which says {now}",
+            if ended == 1 { "block" } else { "blocks" }
+        ));
+    }
 }
 
 /// The lock of a directory, unless it is the state directory, which is locked already.

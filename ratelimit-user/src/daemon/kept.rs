@@ -30,6 +30,10 @@ pub(super) struct BootClock {
 pub(super) struct End {
     ns: u64,
     unix_ms: u64,
+    /// The milliseconds that were left when this was written, which is all that is left after a boot with a clock that is behind. Builds before 18 November
+    /// 2026 did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_ms: Option<u64>,
 }
 
 /// A block as it is written down.
@@ -85,17 +89,28 @@ pub(super) struct KeptState {
     said: BTreeMap<Prefix, Saying>,
     waiting: BTreeMap<u64, WaitingEdit>,
     numbers: Numbers,
+    /// What a boot between the writing and now made of blocks that end.
+    reboot: Reboot,
     /// What builds knew that did not mark the cluster's blocks on the list: those, and blocks of this host behind them.
     unmarked: Vec<Prefix>,
     hidden: Vec<(String, Option<u64>, String)>,
     forced: Vec<String>,
 }
 
+/// What a boot made of blocks that end, by the wall clock: nothing else says how long a host was down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reboot {
+    /// Blocks that ended meanwhile.
+    pub(super) ended: usize,
+    /// The latest time that something was written at, in milliseconds since 1970, if the clock is behind that.
+    pub(super) written_ms: Option<u64>,
+}
+
 impl BootClock {
     /// When something ends, by both.
     pub(super) fn end(&self, until_ns: u64) -> End {
         let left_ms = until_ns.saturating_sub(self.now_ns) / 1_000_000;
-        End { ns: until_ns, unix_ms: self.unix_ms.saturating_add(left_ms) }
+        End { ns: until_ns, unix_ms: self.unix_ms.saturating_add(left_ms), left_ms: Some(left_ms) }
     }
 
     /// By the kernel's clock of this boot.
@@ -103,7 +118,8 @@ impl BootClock {
         if is_this_boot {
             return end.ns;
         }
-        let left_ms = end.unix_ms.saturating_sub(self.unix_ms);
+        // A clock that is behind the one that this was written by, as at a boot before the time is known, makes nothing last longer.
+        let left_ms = end.unix_ms.saturating_sub(self.unix_ms).min(end.left_ms.unwrap_or(u64::MAX));
         self.now_ns.saturating_add(left_ms.saturating_mul(1_000_000))
     }
 }
@@ -117,6 +133,7 @@ impl KeptState {
             said: BTreeMap::new(),
             waiting: BTreeMap::new(),
             numbers: Numbers::default(),
+            reboot: Reboot::default(),
             unmarked: Vec::new(),
             hidden: Vec::new(),
             forced: Vec::new(),
@@ -167,11 +184,23 @@ impl KeptState {
         }
     }
 
+    /// What a boot made of blocks that end.
+    pub(super) fn reboot(&self) -> Reboot {
+        self.reboot
+    }
+
     /// A block with its end by the present clock; none if it is over.
-    fn present(&self, block: KeptBlock) -> Option<KeptBlock> {
+    fn present(&mut self, block: KeptBlock) -> Option<KeptBlock> {
         let Some(end) = block.until else { return Some(block) };
         let until_ns = self.clock.until_ns(end, self.is_this_boot);
-        (until_ns > self.clock.now_ns).then(|| KeptBlock { until: Some(self.clock.end(until_ns)), ..block })
+        let is_over = until_ns <= self.clock.now_ns;
+        if !self.is_this_boot {
+            let written_ms = end.left_ms.map(|left_ms| end.unix_ms.saturating_sub(left_ms));
+            self.reboot.ended += usize::from(is_over);
+            self.reboot.written_ms =
+                written_ms.filter(|written| *written > self.clock.unix_ms).max(self.reboot.written_ms);
+        }
+        (!is_over).then(|| KeptBlock { until: Some(self.clock.end(until_ns)), ..block })
     }
 
     /// Lets go of what the lists and the conversation with the store have by now.
@@ -329,6 +358,51 @@ pub(super) mod tests {
             "it is over"
         );
         assert_eq!(found(&notes, &clock("one", 161)), None);
+    }
+
+    /// A host without a clock of its own begins in 1970, and learns the time later.
+    #[test]
+    fn a_boot_with_a_clock_that_is_behind_makes_no_block_last_longer() {
+        let first = clock("one", 100);
+        let entry = entry_of(
+            ListEntry::EMPTY,
+            &ListEdit {
+                prefix: NET.parse().unwrap(),
+                block: Some((
+                    HostBlock { until_ns: Some(160_000_000_000), reason: String::new() },
+                    Layer::Local,
+                )),
+            },
+        );
+        let notes = [
+            Note::Begin { boot: "one".to_owned(), lines: 1 },
+            Note::Prefix(NET.to_owned(), Saying::new(&entry, None, None, false, &first)),
+        ];
+        let reboot = |clock: BootClock| {
+            let mut kept = KeptState::nothing(clock);
+            notes.iter().cloned().for_each(|note| kept.learn(note));
+            kept.reboot()
+        };
+        for unix_ms in [0, 5_000, first.unix_ms - 1] {
+            let next = BootClock { boot: "two".to_owned(), now_ns: 5_000_000_000, unix_ms };
+            assert_eq!(found(&notes, &next).unwrap().until_ns, Some(65_000_000_000), "{unix_ms}");
+            assert_eq!(reboot(next), Reboot { ended: 0, written_ms: Some(first.unix_ms) });
+        }
+        let later = BootClock { now_ns: 5_000_000_000, ..clock("two", 120) };
+        assert_eq!(reboot(later), Reboot::default());
+        let over = BootClock { now_ns: 5_000_000_000, ..clock("two", 161) };
+        assert_eq!(reboot(over), Reboot { ended: 1, written_ms: None });
+        assert_eq!(
+            reboot(clock("one", 161)),
+            Reboot::default(),
+            "in the same boot the kernel's clock is exact"
+        );
+    }
+
+    #[test]
+    fn an_end_that_an_older_build_wrote_is_read() {
+        let end: End = serde_json::from_str(r#"{"ns":160000000000,"unix_ms":1000160000}"#).unwrap();
+        assert_eq!(clock("two", 120).until_ns(end, false), 160_000_000_000);
     }
 
     #[test]
