@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use ratelimit_common::{
     abi::{
-        LimitSet, Meter, Policy, Reason, Verdict,
+        LimitSet, Meter, Policy, Reason, Share, Verdict,
         counter::Fate,
         list::FOREVER_NS,
-        service::NO_SERVICE,
+        service::{HOST_TOTAL, NO_SERVICE},
         user::NO_USER,
         window::{MAX_WINDOWS, SET_WINDOWS},
     },
@@ -63,6 +63,7 @@ impl Refusals {
         };
         let sets = [&record.policy.source.set, &record.user_limits];
         asking.spare(&sets);
+        asking.ask_cpus(HOST_TOTAL, &passes.lifted);
         let of_all_kinds = asking.ask_further(&sets, Rc::clone(&passes.lifted));
         for service in services {
             let Some(index) = setting.names.services.of(service.name()) else { continue };
@@ -70,6 +71,7 @@ impl Refusals {
             asking.number = index as u32 + 1;
             // What refuses packets whatever they are for has been told.
             let of_service = asking.ask(Meter::Packets, Rc::clone(&passes.lifted));
+            asking.ask_cpus(index as u32, &of_service.lifted);
             let told = Rc::new(of_service.lifted.and(&of_all_kinds));
             asking.ask_further(&[&record.policy.services[index].per_source], told);
         }
@@ -79,7 +81,8 @@ impl Refusals {
     /// For how long packets for a service, or for none, are refused for a reason. `plain`: packets of every kind, and not only some kinds.
     pub(super) fn for_ms(&self, reason: Reason, service: Option<&str>, plain: bool) -> Option<u64> {
         let is_it = |one: &&ExplainedRefusal| {
-            one.reason == reason.name()
+            !one.some_cpus
+                && one.reason == reason.name()
                 && one.service.as_deref() == service
                 && (!plain || one.applies_to == Meter::Packets.name())
         };
@@ -131,6 +134,35 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         }
     }
 
+    /// Asks what a packet would find on each CPU, where it would pass on the one that has most left of a total: others may have nothing.
+    fn ask_cpus(&mut self, total: u32, lifted: &Rc<Lifted>) {
+        let packet = self.packet(Meter::Packets);
+        // A CPU that has taken nothing yet may not be there at all.
+        let shares = self.record.shares(total).into_iter().filter(|share| *share != Share::EMPTY);
+        let refused = shares.filter_map(|share| {
+            let scratch = ScratchTables::new(self.record, Rc::clone(lifted)).with_share(total, &share);
+            let reason = self.end(&scratch, packet).1;
+            let is_of_total = match total {
+                HOST_TOTAL => reason == Reason::HostTotal,
+                _ => reason == Reason::ServiceTotal,
+            };
+            is_of_total.then_some((scratch, reason))
+        });
+        let longest = refused
+            .map(|(scratch, reason)| (reason, self.lasts_ms(&scratch, packet, reason)))
+            .max_by_key(|(_, for_ms)| for_ms.unwrap_or(u64::MAX));
+        let Some((reason, for_ms)) = longest else { return };
+        self.refusals.push(ExplainedRefusal {
+            reason: reason.name().to_owned(),
+            applies_to: Meter::Packets.name().to_owned(),
+            spares: Vec::new(),
+            some_cpus: true,
+            service: self.service.map(str::to_owned),
+            for_ms,
+            waived: self.record.policy.fate(self.number, reason) == Fate::Waived,
+        });
+    }
+
     /// Asks about a kind of packets until one would pass, or nothing more can be lifted.
     fn ask(&mut self, kind: Meter, mut lifted: Rc<Lifted>) -> Passes {
         let packet = self.packet(kind);
@@ -152,6 +184,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
                     reason: reason.name().to_owned(),
                     applies_to: kind.name().to_owned(),
                     spares: Vec::new(),
+                    some_cpus: false,
                     service: self.service.map(str::to_owned),
                     for_ms: self.lasts_ms(&scratch, packet, reason),
                     waived,

@@ -61,6 +61,9 @@ pub struct ExplainedRefusal {
     /// Of `packets`, those that pass all the same: `syns`, `fragments`. A source that has limits for these alone has state with them, and without state with others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<String>,
+    /// Only packets that come in on some CPUs, which have nothing left of what they took from a total.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub some_cpus: bool,
     /// Only packets for this service.
     pub service: Option<String>,
     /// Until the first may pass, if no other one does before; for good when absent.

@@ -18,7 +18,7 @@ use ratelimit_ebpf::{
     limit::{Leaves, Stages, refusal_of},
     packet::{Address, Packet},
     pipeline,
-    rows::{Row, Rows, Words},
+    rows::{Row, Rows, Words, words},
     tables::{InsertError, Relay, Successor, TailCallContext},
 };
 
@@ -67,6 +67,13 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
             ..entry
         });
         Self { record, listed, now_ns: record.now_ns, lifted, rows: RefCell::default() }
+    }
+
+    /// The tables as a CPU finds them that has taken this from a total.
+    pub(super) fn with_share(self, total: u32, share: &Share) -> Self {
+        let words = words(&[&share.pool_q8, &share.refused_until_q8]);
+        self.rows.borrow_mut().insert(Row::Share(total), Some(words));
+        self
     }
 
     /// The tables at another moment, if nothing happens until then.

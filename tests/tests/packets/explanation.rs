@@ -1,9 +1,12 @@
 //! What `explain` says of an address, held against what the packet path then does, with time as a number and memory for maps.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use proptest::prelude::*;
-use ratelimit_common::abi::{ListEntry, Reason, Verdict, list};
+use ratelimit_common::abi::{Lease, LimitSet, ListEntry, Reason, Share, Verdict, list};
 use ratelimit_tests::{
     frames::{ACK, ICMP, IPV4, Ipv4, Ipv6, SYN, ethernet, icmp},
     memory::Memory,
@@ -13,7 +16,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     compile::lists::{self, Lists},
     config,
-    explain::{ExplainContext, ExplainedRefusal, Explanation, LimitState, explain},
+    explain::{ExplainContext, ExplainedRefusal, Explanation, LimitState, Remembered, Row, Words, explain},
     policy::Policy,
 };
 
@@ -38,6 +41,14 @@ impl Site {
     }
 
     fn explain(&self, address: impl Into<IpAddr>) -> Explanation {
+        self.explain_from(&MemoryTables(&self.memory), address)
+    }
+
+    fn explain_from<R: Remembered<Error = Infallible>>(
+        &self,
+        tables: &R,
+        address: impl Into<IpAddr>,
+    ) -> Explanation {
         let setting = ExplainContext {
             policy: &self.policy,
             kernel: &self.desired.policy,
@@ -47,7 +58,7 @@ impl Site {
             now_ns: self.memory.now_ns.get(),
             unix_seconds: 1_700_000_000,
         };
-        let Ok(explanation) = explain(&MemoryTables(&self.memory), &setting, address.into(), None);
+        let Ok(explanation) = explain(tables, &setting, address.into(), None);
         explanation
     }
 
@@ -63,6 +74,37 @@ impl Site {
         }
         let moved = |(old, new): (&(Reason, _), &(Reason, _))| (old != new).then_some(new.0);
         before.iter().zip(&self.memory.counters()).find_map(moved)
+    }
+}
+
+/// A host whose other CPU has taken something from every total.
+struct TwoCpus<'m>(MemoryTables<'m>, Share);
+
+impl Remembered for TwoCpus<'_> {
+    type Error = Infallible;
+
+    fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Infallible> {
+        self.0.listed(address)
+    }
+
+    fn row(&self, row: Row) -> Result<Option<Words>, Infallible> {
+        self.0.row(row)
+    }
+
+    fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Infallible> {
+        self.0.user_limits(table, index)
+    }
+
+    fn lease(&self, place: u32) -> Result<Lease, Infallible> {
+        self.0.lease(place)
+    }
+
+    fn shares(&self, total: u32) -> Result<Vec<Share>, Infallible> {
+        Ok([self.0.shares(total)?, vec![self.1]].concat())
+    }
+
+    fn new_sources(&self) -> Result<Vec<u64>, Infallible> {
+        self.0.new_sources()
     }
 }
 
@@ -148,6 +190,32 @@ fn where_syns_alone_are_limited_a_spent_total_of_the_host_spares_those_of_a_sour
     assert_eq!(next, (Some(Reason::HostTotal), None));
     while site.drop_reason(&syn).is_none() {}
     assert_eq!(said(), [row("host_total", "packets", &["syns"]), row("limit_syns", "syns", &[])]);
+}
+
+#[test]
+fn a_total_that_only_one_of_two_cpus_holds_something_of_is_told_as_refusing_on_some() {
+    for (total, reason) in [("host", "host_total"), ("service", "service_total")] {
+        let limit = "total = [\"1000 packets/hour burst 1000\"]\n";
+        let of = |name: &str| if name == total { limit } else { "" };
+        let text = format!(
+            "[host]\n{}[source]\nlimits = [\"80 syns/hour burst 80\"]\nladder = false\n\
+             [[service]]\nname = \"probe\"\nmatch = {{ protocol = 253 }}\n{}",
+            of("host"),
+            of("service")
+        );
+        let site = Site::new(&text, Lists::new());
+        let source = Ipv4Addr::new(192, 0, 2, 7);
+        let said = |other: Share| -> Vec<(String, bool)> {
+            let told = site.explain_from(&TwoCpus(MemoryTables(&site.memory), other), source);
+            told.refusals.into_iter().map(|one| (one.reason, one.some_cpus)).collect()
+        };
+        let holds = Share { pool_q8: [1 << 60; 4], ..Share::EMPTY };
+        assert_eq!(said(holds), [], "{total}: there is enough for both");
+        while site.drop_reason(&smallest(source)).is_none() {}
+        assert_eq!(said(holds), [(reason.to_owned(), true)], "{total}");
+        assert_eq!(said(Share::EMPTY)[0], (reason.to_owned(), false), "{total}: neither has anything");
+        assert!(site.drop_reason(&smallest(source)).is_some());
+    }
 }
 
 #[test]

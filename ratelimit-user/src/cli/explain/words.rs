@@ -81,7 +81,10 @@ fn headline(explanation: &Explanation) -> String {
         explanation.refusals.iter().any(|other| other.service.is_none() && other.applies_to == *kind)
     };
     let is_of_all = |one: &&ExplainedRefusal| {
-        one.service.is_none() && one.applies_to == "packets" && one.spares.iter().all(is_refused)
+        one.service.is_none()
+            && !one.some_cpus
+            && one.applies_to == "packets"
+            && one.spares.iter().all(is_refused)
     };
     let decisive = explanation.refusals.iter().find(is_of_all);
     match decisive {
@@ -128,7 +131,9 @@ fn exception(refusal: &ExplainedRefusal) -> String {
         _ if refusal.spares.is_empty() => "packets".to_owned(),
         _ => format!("packets other than {}", refusal.spares.join(" and ")),
     };
-    let place = refusal.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
+    let service = refusal.service.as_ref().map_or(String::new(), |name| format!(" for service {name}"));
+    let cpus = if refusal.some_cpus { " that come in on some CPUs" } else { "" };
+    let place = format!("{service}{cpus}");
     let verb = if refusal.waived { "would be refused" } else { "are refused" };
     format!("{which}{place} {verb} {}: {}", lasting(refusal), why(refusal))
 }

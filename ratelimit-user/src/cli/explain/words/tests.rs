@@ -34,6 +34,7 @@ fn refusal(reason: Reason, applies_to: &str, service: Option<&str>) -> Explained
         reason: reason.name().to_owned(),
         applies_to: applies_to.to_owned(),
         spares: Vec::new(),
+        some_cpus: false,
         service: service.map(str::to_owned),
         for_ms: Some(286_000),
         waived: false,
@@ -177,6 +178,12 @@ fn the_headline_says_what_becomes_of_packets_and_for_how_long() {
         headline(&Explanation { refusals: vec![spared], ..fresh() }),
         "PASSES now, but:\n\
          \x20 packets other than syns are refused for another 4 min 46 s: everybody together has used up what the host takes (host_total)"
+    );
+    let elsewhere = ExplainedRefusal { some_cpus: true, ..refusal(Reason::HostTotal, "packets", None) };
+    assert_eq!(
+        headline(&Explanation { refusals: vec![elsewhere], ..fresh() }),
+        "PASSES now, but:\n\
+         \x20 packets that come in on some CPUs are refused for another 4 min 46 s: everybody together has used up what the host takes (host_total)"
     );
     let held = account("entry", vec![limit_of("200 packets/s burst 400", 1, 394, None)]);
     assert_eq!(
