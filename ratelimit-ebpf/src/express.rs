@@ -12,7 +12,7 @@
 //! While nothing is refused, a packet pays for one load and one comparison.
 
 mod first_look;
-mod last_refusal;
+mod noted_refusal;
 
 use ratelimit_common::{
     abi::{
@@ -56,7 +56,7 @@ pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     Some(Verdict::Drop)
 }
 
-/// Drops and counts a frame for a refusal that is known to the rest of the lane, and says where. A function of its own in the kernel: the verifier would
+/// Drops and counts a frame for a refusal that is known to the rest of the lane, and returns the counter. A function of its own in the kernel: the verifier would
 /// otherwise look at the limiter once for every way that leads there.
 #[inline(always)]
 pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<u32> {
@@ -66,12 +66,12 @@ pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Opti
     Some(counter)
 }
 
-/// Notes down where a frame was counted that the rest of the lane refused, for packets like it. Another function of its own: it reads the frame once more, because
-/// the one that refused it has no stack left to keep what is noted down.
+/// Notes down a frame that the rest of the lane has refused, and its counter, for packets like it. Another function of its own: it reads the frame once more, because
+/// the function that refused the frame has no stack left to keep what is noted down.
 #[inline(always)]
 pub fn note_refusal<T: Tables>(frame: &Frame<'_>, tables: &T, counter: u32, now_ns: u64) {
-    // Asked before the frame is read, because most of those that get here are not the first of their moment.
-    if last_refusal::is_noted(tables, now_ns) {
+    // Asked before the frame is read, because most frames that get here are not the first of their reading of the clock.
+    if noted_refusal::is_noted(tables, now_ns) {
         return;
     }
     match network(frame) {
@@ -84,7 +84,7 @@ pub fn note_refusal<T: Tables>(frame: &Frame<'_>, tables: &T, counter: u32, now_
 #[inline(always)]
 fn note_packet<T: Tables, S: Origin>(packet: Option<Brief<S>>, tables: &T, counter: u32, now_ns: u64) {
     if let (Some(packet), Some(lane)) = (packet, tables.express(S::FAMILY, now_ns)) {
-        last_refusal::note(tables, lane.policy, &packet, counter, now_ns);
+        noted_refusal::note(tables, lane.policy, &packet, counter, now_ns);
     }
 }
 

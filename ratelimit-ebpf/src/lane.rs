@@ -1,5 +1,7 @@
 //! Whether the express lane is worth a look: see [`express`](crate::express).
 
+use ratelimit_common::abi::{Reason, counter::REASON_SLOTS};
+
 use crate::tables::{LaneWord, Tables};
 
 /// How long after its last refusal a CPU still looks: longer than any negative entry lives, so that who is over its limit keeps it looking.
@@ -40,11 +42,16 @@ pub(crate) fn open<T: Tables>(tables: &T, now_ns: u64) {
     }
 }
 
-/// Has this CPU forget the last packet that it refused, because something about its source may have changed within the moment: see
-/// `express::last_refusal`.
+/// Has this CPU forget the packet that it noted down as refused by a total, because a source was charged: its own limits may be what refuses it next. Refusals
+/// for own limits and for blocks stay what they are until the clock moves. See `express::noted_refusal`.
 #[inline(always)]
-pub(crate) fn forget_refusal<T: Tables>(tables: &T) {
-    if let Some(at) = tables.lane_word(LaneWord::RefusedAt) {
-        tables.store(at, 0);
+pub(crate) fn forget_noted_total<T: Tables>(tables: &T) {
+    let [counter, packet] =
+        [LaneWord::RefusedCounter, LaneWord::RefusedPacket].map(|word| tables.lane_word(word));
+    let (Some(counter), Some(packet)) = (counter, packet) else { return };
+    let reason = tables.load(counter) as u32 % REASON_SLOTS;
+    if reason == Reason::ServiceTotal as u32 || reason == Reason::HostTotal as u32 {
+        // The time stays: another note for this reading of the clock would cost the next packet more than it saves.
+        tables.store(packet, 0);
     }
 }

@@ -119,7 +119,7 @@ mod entry {
         action(&maps, &jumps, verdict)
     }
 
-    /// Whether the rest of the express lane has dropped a frame. It notes down which one, once in a moment.
+    /// Whether the rest of the express lane has dropped a frame. The first one of each reading of the clock is noted down.
     #[inline(always)]
     fn drop_again(link: Link, ctx: &XdpContext, maps: &Maps, now_ns: u64) -> bool {
         let dropped = stages::drop_again(link, ctx, maps.held(), now_ns) != 0;

@@ -305,7 +305,7 @@ fn drop_frame_again(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) ->
 }
 
 by_link! {
-    /// Notes down that a frame was dropped there, and where it was counted.
+    /// Notes down a frame that was dropped in the express lane, and its counter.
     note_refusal, note_refusal_ip: (cpu: *mut Cpu, now_ns: u64) -> note_frame
 }
 

@@ -101,15 +101,15 @@ pub enum LaneWord {
     CrowdedMask = 9,
     /// The first cell of that level.
     CrowdedCells = 10,
-    /// Whose packet it last refused for its source alone: the first word of the address. See `express::last_refusal`.
+    /// The first word of the source of a packet that it has refused and noted down: see `express::noted_refusal`.
     RefusedSource = 11,
-    /// The second word of that address.
+    /// The second word of that source.
     RefusedSourceEnd = 12,
-    /// When, by the coarse clock.
+    /// The reading of the coarse clock at which it refused that packet.
     RefusedAt = 13,
-    /// Under which policy, and what packet it was besides its source.
+    /// The policy under which it refused that packet, and the packet's family, protocol and port.
     RefusedPacket = 14,
-    /// Where it was counted.
+    /// The counter of that packet.
     RefusedCounter = 15,
 }
 

@@ -1,4 +1,4 @@
-//! The first look of the express lane, which is all that most packets of a flood get: one negative entry, one note of a total that is used up, or one prefix
+//! The first look of the express lane, which is all that most packets of a flood get: a refusal that is noted down, one negative entry, one note of a total that is used up, or one prefix
 //! that is used up or squeezes.
 //! What it does not find there is for the rest of the lane, which looks at everything once more.
 //!
@@ -15,7 +15,7 @@ use ratelimit_common::{
     },
 };
 
-use super::{is_tracked, last_refusal};
+use super::{is_tracked, noted_refusal};
 use crate::{
     forget::forget,
     frame::Frame,
@@ -48,8 +48,8 @@ pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> 
 #[inline(always)]
 fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<u32> {
     let policy = tables.express(S::FAMILY, now_ns)?.policy;
-    // The lane is open for as long as it will be: it was opened at this moment, when that refusal was noted down.
-    if let Some(counter) = last_refusal::counter_of(tables, policy, packet, now_ns) {
+    // `OpenUntil` was written at this reading of the clock, when the refusal was noted down: to write it again would change nothing.
+    if let Some(counter) = noted_refusal::counter_of(tables, policy, packet, now_ns) {
         return Some(counter);
     }
     let service = service::at_first_look(policy, packet)?;
@@ -88,19 +88,19 @@ fn of_remembered<T: Leaves, S: Origin>(
     let cause = limit::first_known(tables, policy, hash, gcra::time_q8(now_ns))?;
     // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
     if let Some(reason) = limit::own_reason(cause) {
-        return at_once(tables, reason, now_ns);
+        return unless_to_be_noted(tables, reason, now_ns);
     }
     // What is worked out of these once more need not be kept by packets that do not get here.
     let (hash, now_q8) = (forget(hash, now_ns), gcra::time_q8(forget(now_ns, hash)));
     match cause {
         NegativeCause::Blocked if tables.is_listed(S::FAMILY) && report::is_quiet(tables, hash, now_q8) => {
-            at_once(tables, Reason::Blocked, now_ns)
+            unless_to_be_noted(tables, Reason::Blocked, now_ns)
         }
         // There is a note only under policies under which nothing else can refuse it first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
             match of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)? {
                 Reason::LimitPrefix => Some(Reason::LimitPrefix),
-                total => at_once(tables, total, now_ns),
+                total => unless_to_be_noted(tables, total, now_ns),
             }
         }
         _ => None,
@@ -146,13 +146,14 @@ fn of_listed<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64) -> 
         return None;
     }
     match limit::first_known(tables, policy, hash, now_q8)? {
-        NegativeCause::Blocked => at_once(tables, Reason::Blocked, now_ns),
+        NegativeCause::Blocked => unless_to_be_noted(tables, Reason::Blocked, now_ns),
         _ => None,
     }
 }
 
-/// A reason that was found at first look; `None` if it is the first of its moment, which the rest of the lane is to find too and to note down.
+/// A reason that was found at first look; `None` if nothing is noted down for this reading of the clock, so that the rest of the lane finds the reason too and notes the
+/// packet down.
 #[inline(always)]
-fn at_once<T: Tables>(tables: &T, reason: Reason, now_ns: u64) -> Option<Reason> {
-    last_refusal::is_noted(tables, now_ns).then_some(reason)
+fn unless_to_be_noted<T: Tables>(tables: &T, reason: Reason, now_ns: u64) -> Option<Reason> {
+    noted_refusal::is_noted(tables, now_ns).then_some(reason)
 }

@@ -3,7 +3,7 @@
 extern crate std;
 
 mod crowded;
-mod last_refusal;
+mod noted_refusal;
 
 use std::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 

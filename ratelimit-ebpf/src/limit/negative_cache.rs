@@ -162,7 +162,7 @@ pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request
 /// Forgets that.
 #[inline(always)]
 pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    lane::forget_refusal(tables);
+    lane::forget_noted_total(tables);
     if policy.source.set.prefilter_tolerance_q8 == 0 {
         return;
     }

@@ -329,7 +329,7 @@ fn what_is_known_to_be_refused_ends_in_the_lane_of_the_loaded_program() {
         let mut copy: Array<MapData, Policy> = Map::Array(copy).try_into().unwrap();
         let in_force = copy.get(&0, 0).unwrap();
         copy.set(0, Policy { service_count: 0, ..in_force }, 0).unwrap();
-        // What a CPU noted down of the last packet holds until then. (A policy of the daemon's has another number.)
+        // A refusal that a CPU has noted down holds until the clock moves. (A policy that the daemon puts in force has another number.)
         wait_for_a_tick();
         let before = for_no_service(&loaded, reason);
         flood(&mut loaded, &frame, 100);

@@ -1,10 +1,10 @@
-//! What a CPU noted down of the last packet that it refused.
+//! Packets like one that a CPU has refused and noted down.
 
 use super::*;
-use crate::express::last_refusal;
+use crate::express::noted_refusal;
 
 #[test]
-fn a_packet_like_the_last_refused_one_is_refused_without_a_look_at_its_source_until_the_clock_moves() {
+fn a_packet_like_a_noted_one_is_refused_without_a_look_at_its_source_until_the_clock_moves() {
     let host = host(policy());
     let frame = udp([1, 1], SERVED, 8);
     host.passed(&frame, 200);
@@ -88,14 +88,44 @@ fn whoever_is_admitted_elsewhere_is_no_longer_refused_by_what_was_noted_down_of_
     assert!(!looked_at_by_note(&host, &served));
 }
 
-/// Whether a frame is refused by what was noted down of the last one.
+/// Whether a frame is refused for what was noted down.
 fn looked_at_by_note(host: &TestHost, frame: &[u8]) -> bool {
     let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns.get());
     let Some((family, at)) = network(&frame) else { return false };
     match family {
         Family::V4 => brief_v4(&frame, at)
-            .is_some_and(|packet| last_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
+            .is_some_and(|packet| noted_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
         Family::V6 => brief_v6(&frame, at)
-            .is_some_and(|packet| last_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
+            .is_some_and(|packet| noted_refusal::counter_of(host, &host.policy, &packet, now_ns).is_some()),
     }
+}
+
+/// Otherwise the first look would leave each packet of the flood to the rest of the lane.
+#[test]
+fn a_packet_that_passes_beside_a_flood_costs_the_flood_no_second_look() {
+    let host = host(policy());
+    let (flood, honest) = (udp([1, 1], SERVED, 8), udp([1, 2], SERVED, 8));
+    host.passed(&honest, 20);
+    host.passed(&flood, 200);
+    assert_eq!(taken(&host, &flood), (Reason::LimitPackets, true));
+    for _ in 0..20 {
+        assert!(host.reason(&honest).admits());
+        assert!(looked_at_by_note(&host, &flood));
+    }
+}
+
+#[test]
+fn a_neighbour_in_the_same_ipv6_network_is_told_apart_where_each_address_is_a_source() {
+    let mut policy = policy();
+    policy.source.v6_mask_lo = u64::MAX;
+    let host = host(policy);
+    let from = |last: u8| {
+        let payload = udp([1, 1], SERVED, 8)[34..].to_vec();
+        let mut frame = IpFrame { source: [1, 1], is_v6: true, protocol: 17, fragment: 0, payload }.frame();
+        frame[22..38].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        frame
+    };
+    host.passed(&from(1), 200);
+    assert_eq!(taken(&host, &from(1)), (Reason::LimitPackets, true));
+    assert_eq!(taken(&host, &from(2)), (Reason::Conforming, false));
 }
