@@ -36,6 +36,7 @@ mod documentation;
 pub mod drops;
 pub mod explain;
 pub mod failure;
+mod hangup;
 pub mod headroom;
 pub mod lockout;
 mod log;

@@ -24,6 +24,7 @@ mod replay;
 mod rollback;
 mod run;
 mod serve;
+mod span;
 mod stats;
 mod status;
 mod store;

@@ -6,7 +6,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::failure::{ExitCode, Failure};
+use crate::{
+    failure::{ExitCode, Failure},
+    hangup::reader_has_gone,
+};
 
 /// Form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +30,8 @@ pub(super) fn print_if_read(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        // A terminal that has gone is an input/output error, as a broken disk is.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || reader_has_gone() => Ok(false),
         Err(error) => Err(Failure::new(ExitCode::Found, format!("cannot write the answer: {error}"))),
     }
 }

@@ -2,20 +2,17 @@
 
 mod words;
 
-use std::{
-    collections::BTreeMap,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, thread, time::Instant};
 
 use clap::Args;
-use ratelimit_common::{abi::Verdict, limit::lifetime::parse_lifetime};
+use ratelimit_common::abi::Verdict;
 use serde::Serialize;
 
 use super::{
     DaemonArgs, Format,
     output::{Output, complain, print, print_json},
     remains::{self, Pins},
+    span::parse_span,
 };
 use crate::{
     control::{
@@ -77,11 +74,7 @@ struct CountersLook {
 
 impl Stats {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let span = match self.span.as_deref().map(parse_lifetime).transpose() {
-            Ok(Some(0)) => return Err(Failure::usage("--for: 0 is no time; use one such as 5s")),
-            Ok(span) => span.map(Duration::from_nanos),
-            Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
-        };
+        let span = parse_span(self.span.as_deref())?;
         let mut look = self.look()?;
         if let Some(span) = span {
             let began = Instant::now();

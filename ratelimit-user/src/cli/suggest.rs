@@ -6,12 +6,13 @@ use std::{
 };
 
 use clap::Args;
-use ratelimit_common::{abi::Mode, limit::lifetime::parse_lifetime};
+use ratelimit_common::abi::Mode;
 
 use super::{
     DaemonArgs, Format,
     output::{Output, complain, print, print_json},
     replay::is_from,
+    span::parse_span,
 };
 use crate::{
     capture::{Arrival, ArrivalMaker, Capture, Captured, take_apart},
@@ -163,10 +164,7 @@ impl Suggest {
 
     /// Listens to interfaces for a while.
     fn listen(&self, services: Option<&Services>) -> Result<Observed, Failure> {
-        let span = match self.span.as_deref().map(parse_lifetime).transpose() {
-            Ok(span) => span.map_or(DEFAULT_SPAN, Duration::from_nanos),
-            Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
-        };
+        let span = parse_span(self.span.as_deref())?.unwrap_or(DEFAULT_SPAN);
         let names = if self.iface.is_empty() { self.guarded()? } else { self.iface.clone() };
         let all = interface::list()?;
         let interfaces = names.iter().map(|name| interface::among(&all, name).cloned());

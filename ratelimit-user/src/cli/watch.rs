@@ -2,17 +2,14 @@
 
 mod pcap;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
-use ratelimit_common::limit::lifetime::parse_lifetime;
 
 use super::{
     DaemonArgs, Format,
     output::{Output, complain, json_line, print_if_read},
+    span::parse_span,
 };
 use crate::{
     control::{
@@ -57,10 +54,7 @@ pub(super) struct WatchArgs {
 
 impl WatchArgs {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let span = match self.span.as_deref().map(parse_lifetime).transpose() {
-            Ok(span) => span.map(Duration::from_nanos),
-            Err(error) => return Err(Failure::usage(format!("--for: {error}"))),
-        };
+        let span = parse_span(self.span.as_deref())?;
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
         let frames = self.pcap.is_some();
         self.pcap.as_deref().map_or(Ok(()), pcap::refuse_terminal)?;
@@ -68,6 +62,8 @@ impl WatchArgs {
         let mut answers = listen(&self.daemon.state, request)?;
         let mut file = self.pcap.as_deref().map(PcapFile::create).transpose()?;
         let is_quiet = self.pcap.as_deref().is_some_and(pcap::is_stdout);
+        // Its place among those who watch is free as soon as nobody reads, also while nothing is refused.
+        crate::hangup::end_with_reader();
         // A time so long that the clock does not reach it is no deadline.
         let deadline = span.and_then(|span| Instant::now().checked_add(span));
         let mut left = self.count.unwrap_or(u64::MAX);

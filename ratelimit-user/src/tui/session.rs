@@ -1,7 +1,7 @@
 //! A screen on the real terminal, until somebody quits.
 
 use std::{
-    io,
+    io, process,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +20,7 @@ use super::{
     draw::draw,
     screen::{HostSummary, Screen, Wish},
 };
-use crate::{failure::Failure, stats::view::StatsView};
+use crate::{failure::Failure, hangup, stats::view::StatsView};
 
 /// How long a key waits to be looked at.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ pub trait WatchedHost: Send + Sync + 'static {
 
 type News = Result<(StatsView, HostSummary), Failure>;
 
-/// Shows a screen until somebody quits or a signal ends it. The terminal is as it was afterwards, also after a panic.
+/// Shows a screen until somebody quits, a signal ends it or the terminal goes away. The terminal is as it was afterwards, also after a panic.
 pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
     let unusable = |error: io::Error| {
         Failure::usage(format!("the terminal cannot be drawn on: {error}; use top --once"))
@@ -54,8 +54,13 @@ pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> R
     }
     let news = follow(host);
     // Also sets a panic hook that gives the terminal back.
-    let terminal = ratatui::try_init().map_err(unusable)?;
-    let outcome = show(terminal, &**host, screen, &news, &ended, has_colours);
+    let mut terminal = ratatui::try_init().map_err(unusable)?;
+    hangup::end_with_terminal();
+    let outcome = show(&mut terminal, &**host, screen, &news, &ended, has_colours);
+    // A terminal that is gone is not given back: the library would panic for not being able to say so.
+    if outcome.is_err() && hangup::reader_has_gone() {
+        process::exit(0);
+    }
     ratatui::try_restore().map_err(unusable)?;
     outcome.map_err(unusable)
 }
@@ -81,7 +86,7 @@ fn follow(host: &Arc<impl WatchedHost>) -> Receiver<News> {
 }
 
 fn show(
-    mut terminal: DefaultTerminal,
+    terminal: &mut DefaultTerminal,
     host: &impl WatchedHost,
     mut screen: Screen,
     news: &Receiver<News>,

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::pty::{Winsize, openpty};
@@ -17,6 +17,7 @@ use ratelimit_tests::{
     redis::wait_for,
     traffic::{done, edge_with_sources, flood, sent, socket_address},
 };
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 const BAD: &str = "10.99.0.66";
@@ -184,6 +185,58 @@ fn in_a_terminal_a_source_is_seen_explained_and_blocked_and_the_terminal_is_give
     run(Command::new("kill").arg(killed.child.id().to_string()));
     killed.wait_for(GIVEN_BACK);
     assert!(killed.child.wait().expect("its end").success());
+    done(sender);
+}
+
+/// A verb on a terminal of its own, whose other end goes away when it has shown a text: what it ended with, or nothing if it goes on for ten seconds.
+fn end_on_a_terminal_that_goes_away(edge: &Edge, words: &[&str], seen: &str) -> Option<i32> {
+    let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None).expect("a terminal");
+    let end = || Stdio::from(pty.slave.try_clone().expect("another handle"));
+    // A child that had the other end itself would keep it.
+    fcntl_setfd(&pty.master, FdFlags::CLOEXEC).expect("an end of our own");
+    let mut command = edge.cli_command(words);
+    command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
+    let mut child = command.spawn().expect("start it");
+    // The handles of the terminal's own end are the child's alone.
+    drop(command);
+    drop(pty.slave);
+    let mut screen = File::from(pty.master);
+    let (mut shown, mut bytes) = (String::new(), vec![0; 65_536]);
+    while !seen.is_empty() && !shown.contains(seen) {
+        let count = screen.read(&mut bytes).expect("something on the screen");
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    drop(screen);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(10) {
+        if let Some(status) = child.try_wait().expect("its end") {
+            return status.code();
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("end it");
+    child.wait().expect("its end");
+    None
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_top_and_watch() {
+    let edge = edge_with_sources(&[BAD]);
+    let _daemon = edge.start(POLICY);
+    assert_eq!(end_on_a_terminal_that_goes_away(&edge, &["top"], "explain"), Some(0), "top");
+    assert_eq!(
+        end_on_a_terminal_that_goes_away(&edge, &["top", "--output", "json"], "version"),
+        Some(0),
+        "top, as JSON"
+    );
+    assert_eq!(
+        end_on_a_terminal_that_goes_away(&edge, &["watch"], ""),
+        Some(0),
+        "watch with nothing to show"
+    );
+    let sender = flood(&edge, BAD, EDGE_V4, 2_000, 3.0);
+    assert_eq!(end_on_a_terminal_that_goes_away(&edge, &["watch"], BAD), Some(0), "watch of a flood");
     done(sender);
 }
 
