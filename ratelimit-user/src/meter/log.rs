@@ -1,4 +1,7 @@
 //! Sliding window, log: the time of every unit. Exact, and as large as its limit: a ring of one word per unit.
+//!
+//! A ring may have room for more than the limit: for what a larger limit before this one counted and what still lies in the window. A limit that goes
+//! from 100 to 10 and back would else have forgotten 90 of those it counted.
 
 use super::{Counting, NEVER_US, halves, joined};
 
@@ -6,13 +9,21 @@ use super::{Counting, NEVER_US, halves, joined};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     limit: u64,
+    /// Units that the ring holds, at least the limit.
+    room: u64,
     period_us: u64,
 }
 
 impl Log {
     /// `limit` units in any `period_us`.
     pub fn new(limit: u64, period_us: u64) -> Self {
-        Self { limit: limit.clamp(1, u64::from(u32::MAX)), period_us }
+        let limit = limit.clamp(1, u64::from(u32::MAX));
+        Self { limit, room: limit, period_us }
+    }
+
+    /// The same limit, with a ring for so many units, or for as many as the limit has if those are more.
+    pub fn with_room(self, units: u64) -> Self {
+        Self { room: units.clamp(self.limit, u64::from(u32::MAX)), ..self }
     }
 
     /// How long a window is.
@@ -23,7 +34,7 @@ impl Log {
     /// Words of a key that was counted by a log of another size: its newest, as far as there is room.
     pub(super) fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
         let (head, length) = halves(words[0]);
-        let kept = u64::from(length).min(self.limit);
+        let kept = u64::from(length).min(self.room);
         let mut carried = vec![0; self.words()];
         carried[0] = joined(0, kept as u32);
         for nth in 0..kept {
@@ -33,7 +44,7 @@ impl Log {
     }
 
     fn slot(&self, head: u32, nth: u64) -> usize {
-        1 + ((u64::from(head) + nth) % self.limit) as usize
+        1 + ((u64::from(head) + nth) % self.room) as usize
     }
 
     /// How many of the ring's oldest have expired.
@@ -57,7 +68,7 @@ impl Log {
 impl Counting for Log {
     /// Where the ring begins and how many are in it, and the times.
     fn words(&self) -> usize {
-        1 + self.limit as usize
+        1 + self.room as usize
     }
 
     fn capacity(&self) -> u64 {
@@ -72,13 +83,13 @@ impl Counting for Log {
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
-        let head = ((u64::from(head) + expired) % self.limit) as u32;
+        let head = ((u64::from(head) + expired) % self.room) as u32;
         let length = u64::from(length) - expired;
         let newest = length.checked_sub(1).map_or(0, |nth| words[self.slot(head, nth)]);
         // More than there is room for: the oldest make way, and the ring is as full as it can be.
-        let units = units.min(self.limit);
-        let over = (length + units).saturating_sub(self.limit);
-        let head = ((u64::from(head) + over) % self.limit) as u32;
+        let units = units.min(self.room);
+        let over = (length + units).saturating_sub(self.room);
+        let head = ((u64::from(head) + over) % self.room) as u32;
         let length = length - over.min(length);
         for nth in length..length + units {
             words[self.slot(head, nth)] = now_us.max(newest);
@@ -134,7 +145,7 @@ impl Counting for Log {
     }
 
     fn layout(&self) -> String {
-        format!("l{}:{}", self.period_us, self.limit)
+        format!("l{}:{}", self.period_us, self.room)
     }
 
     fn script(&self, _now_us: u64) -> [u64; 4] {

@@ -7,7 +7,7 @@
 //! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
 //! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
 //! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
-//! | [`log`] | 1 + limit | **the limit** | the limit |
+//! | [`log`] | 1 + limit, or a larger one before | **the limit** | the limit |
 //!
 //! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
 //! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
@@ -235,6 +235,26 @@ impl Meter {
             Self::Log(log) => format!("l{}", log.period_us()),
             _ => self.layout(),
         }
+    }
+
+    /// Whether it is the same limit, whatever room its words have.
+    pub fn is_same_limit(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Log(one), Self::Log(other)) => one.with_room(0) == other.with_room(0),
+            (one, other) => one == other,
+        }
+    }
+
+    /// Has room for so many units, if it keeps every one of them.
+    pub fn make_room(&mut self, units: u64) {
+        if let Self::Log(log) = self {
+            *log = log.with_room(units);
+        }
+    }
+
+    /// Whether its words grow with its numbers: it keeps every unit.
+    pub fn keeps_every_unit(&self) -> bool {
+        matches!(self, Self::Log(_))
     }
 
     /// Words as this meter has them, of a key that was counted by another of its kin.

@@ -9,6 +9,9 @@
 //! The words of all limits of a key lie together, so another list of limits has places of its own, and nobody can tell from a place whose it is. What
 //! was counted is therefore carried over when somebody asks: a key without a place takes, for each of its limits, the words of the newest list
 //! before that has both the limit and the key. A list that comes back is a new one, because what it counted then has gone on elsewhere since.
+//!
+//! A log keeps every unit, so its words have room for the largest amount that it had and of which something may still count. Another amount within
+//! that room changes no place.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -63,6 +66,15 @@ struct PastLimit {
     kin: String,
     meter: Meter,
     at: usize,
+    /// Larger amounts that it had before, if it keeps every unit.
+    amounts: Vec<PastAmount>,
+}
+
+/// What a limit once had at most, and until when something of that may still count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PastAmount {
+    units: u64,
+    until_us: u64,
 }
 
 /// What an allowance takes over from a list before.
@@ -99,24 +111,30 @@ impl Lineages {
 
 impl Lineage {
     fn following(before: Option<&Self>, allowance: &mut Allowance, now_us: u64) -> Self {
-        let list = |allowance: &Allowance| Arc::new(PastList::of(allowance));
         let lineage = match before {
             None => {
                 allowance.salt = salt(allowance, 0);
-                Self { number: 0, in_force: list(allowance), past: Vec::new() }
+                Self { number: 0, in_force: Arc::new(PastList::of(allowance)), past: Vec::new() }
             }
             Some(before) => {
                 let mut past: Vec<Past> =
                     before.past.iter().filter(|past| past.until_us > now_us).cloned().collect();
                 let mut number = before.number;
+                let until_us = now_us.saturating_add(before.in_force.lasts_us(allowance, now_us));
+                let replaced = past.iter().map(|past| (&*past.list, past.until_us));
+                let replaced = std::iter::once((&*before.in_force, until_us)).chain(replaced);
+                let amounts = make_room(allowance, replaced, now_us);
                 if !before.in_force.is_laid_out_as(allowance) {
-                    let until_us = now_us.saturating_add(before.in_force.lasts_us(allowance, now_us));
                     past.insert(0, Past { list: Arc::clone(&before.in_force), until_us });
                     past.truncate(MOST_PAST);
                     number += 1;
                 }
                 allowance.salt = salt(allowance, number);
-                Self { number, in_force: list(allowance), past }
+                let mut in_force = PastList::of(allowance);
+                for (limit, amounts) in in_force.limits.iter_mut().zip(amounts) {
+                    limit.amounts = amounts;
+                }
+                Self { number, in_force: Arc::new(in_force), past }
             }
         };
         allowance.inherits = (lineage.past.iter())
@@ -131,6 +149,57 @@ impl Lineage {
     }
 }
 
+/// Lays an allowance out so that its logs have room for what they may have counted under lists before. Returns the larger amounts of each limit.
+fn make_room<'l>(
+    allowance: &mut Allowance,
+    replaced: impl Iterator<Item = (&'l PastList, u64)>,
+    now_us: u64,
+) -> Vec<Vec<PastAmount>> {
+    let mut amounts = vec![Vec::new(); allowance.limits.len()];
+    if !allowance.limits.iter().any(|limit| limit.widest().keeps_every_unit()) {
+        return amounts;
+    }
+    let heir = PastList::of(allowance);
+    for (list, until_us) in replaced {
+        for (amounts, from) in amounts.iter_mut().zip(list.kin_of(&heir)) {
+            let Some(from) = from.map(|from| &list.limits[from]) else { continue };
+            if from.meter.keeps_every_unit() {
+                amounts.push(PastAmount { units: from.meter.capacity(), until_us });
+                amounts.extend(&from.amounts);
+            }
+        }
+    }
+    let mut at = 0;
+    for (limit, amounts) in allowance.limits.iter_mut().zip(&mut amounts) {
+        let own = limit.widest().capacity();
+        amounts.retain(|amount| amount.units > own && amount.until_us > now_us);
+        shorten(amounts);
+        let room = amounts.first().map_or(own, |largest| largest.units);
+        limit.meter.make_room(room);
+        if let Some(margin) = &mut limit.margin {
+            margin.meter.make_room(room);
+        }
+        limit.at = at;
+        at += limit.widest().words();
+    }
+    allowance.words = at;
+    amounts
+}
+
+/// Leaves the largest first, each of which counts for longer than all larger ones. Of too many, the largest counts for as long as the one behind it.
+fn shorten(amounts: &mut Vec<PastAmount>) {
+    amounts.sort_unstable_by_key(|amount| std::cmp::Reverse((amount.units, amount.until_us)));
+    let mut longest_us = 0;
+    amounts.retain(|amount| {
+        let counts_longer = amount.until_us > longest_us;
+        longest_us = longest_us.max(amount.until_us);
+        counts_longer
+    });
+    while amounts.len() > MOST_PAST {
+        amounts[0].until_us = amounts.remove(1).until_us;
+    }
+}
+
 /// What sets the keys of the list with this number apart. The first list of keys that the store has as well has none: leases go by them.
 fn salt(allowance: &Allowance, number: u64) -> u64 {
     SALT.wrapping_mul(2 * number + u64::from(allowance.is_for_one_host))
@@ -142,6 +211,7 @@ impl PastList {
             kin: limit.kin.clone(),
             meter: limit.widest().clone(),
             at: limit.at,
+            amounts: Vec::new(),
         });
         Self { seed: allowance.seed, salt: allowance.salt, words: allowance.words, limits: limits.collect() }
     }
@@ -174,7 +244,7 @@ impl PastList {
         for is_same_number in [true, false] {
             for (place, limit) in from.iter_mut().zip(&heir.limits).filter(|(place, _)| place.is_none()) {
                 let kin = |(_, past): &(usize, &PastLimit)| {
-                    past.kin == limit.kin && (!is_same_number || past.meter == limit.meter)
+                    past.kin == limit.kin && (!is_same_number || past.meter.is_same_limit(&limit.meter))
                 };
                 let mut free = self.limits.iter().enumerate().filter(|(nth, _)| !is_taken[*nth]);
                 if let Some((nth, _)) = free.find(kin) {

@@ -142,7 +142,12 @@ impl Rules {
             .map(|limit| format!("\"{}\";q={};w={}", limit.name, limit.quota, limit.window_s))
             .collect();
         let header = header.join(", ");
-        let layouts: Vec<String> = built.iter().map(|limit| limit.meter.layout()).collect();
+        // A log in the store has no size: its numbers change as those of any other limit do.
+        let layout = |limit: &AllowanceLimit| match limit.meter.keeps_every_unit() {
+            true => limit.meter.kin(),
+            false => limit.meter.layout(),
+        };
+        let layouts: Vec<String> = built.iter().map(layout).collect();
         let kind = if api.is_some() { "api" } else { "user" };
         let ancestry = format!("{kind}:{name}");
         let store_name = format!("{ancestry}:{}", layouts.join(","));

@@ -622,6 +622,49 @@ fn a_refusal_is_believed_under_the_limits_that_it_was_made_under_and_for_a_secon
 }
 
 #[test]
+fn another_amount_of_a_log_that_hosts_count_together_gives_nothing_again() {
+    let server = Redis::single(Options::default());
+    let api = |mode: &str, limit: &str| {
+        format!("[[api]]\nname = \"{mode}\"\nlimits = [\"{limit} sliding-log\"]\nsharing = \"{mode}\"\n")
+    };
+    let of = |amount: u64| {
+        let apis = MODES.map(|mode| api(mode, &format!("{amount}/hour"))).concat();
+        policy(&server.url(), &apis)
+    };
+    let hosts = hosts(2, &of(100));
+    let follow = |amount: u64| {
+        let changed = config::parse(&of(amount), "test").unwrap().policy;
+        hosts.iter().for_each(|host| host.follow(&changed, None));
+    };
+    block_on(async {
+        for mode in MODES {
+            let served = async |user: &str, most: usize| {
+                let mut served = 0;
+                for turn in 0..most {
+                    let request = Request::new(user, mode);
+                    let outcome =
+                        hosts[turn % 2].check(&request, Asking::Counted, |decision| decision.outcome);
+                    served += usize::from(outcome.await.unwrap().is_served());
+                }
+                served
+            };
+            assert_eq!(served("spent", 300).await, 100, "{mode}");
+            for amount in [10, 100, 10, 9, 100] {
+                follow(amount);
+                assert_eq!(served("spent", 30).await, 0, "{mode}: {amount} an hour");
+            }
+            // What hosts hold beforehand when the amount becomes smaller is counted when they tell of it.
+            let mut all = served("leased", 20).await;
+            for amount in [10, 100, 10, 100] {
+                follow(amount);
+                all += served("leased", 150).await;
+            }
+            assert!((20..=100).contains(&all), "{mode}: {all} of 100");
+        }
+    });
+}
+
+#[test]
 fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
     let server = Redis::single(Options::default());
     let further = "[[api]]\nname = \"slow\"\nlimits = [\"10/hour\"]\nalgorithm = \"fixed-window\"\n";

@@ -78,14 +78,78 @@ fn a_margin_that_comes_or_goes_changes_nothing_of_what_was_counted() {
 }
 
 #[test]
-fn another_number_of_a_log_keeps_its_newest() {
-    let lists = ["8/hour sliding-log", "12/hour sliding-log", "6/hour sliding-log", "13/hour sliding-log"]
-        .map(|limit| api(&[limit]));
-    assert_eq!(
-        served(&lists),
-        [8, 4, 0, 7],
-        "six of twelve were remembered, which is all that it had room for"
-    );
+fn another_number_of_a_log_forgets_nothing_of_what_lies_in_its_window() {
+    let log = |amount: u32| format!("{amount}/hour sliding-log");
+    let of = |amounts: &[u32]| amounts.iter().map(|amount| api(&[&log(*amount)])).collect::<Vec<_>>();
+    assert_eq!(served(&of(&[8, 12, 6, 13])), [8, 4, 0, 1]);
+    assert_eq!(served(&of(&[12, 3, 12, 3, 2, 1, 12, 1, 13])), [12, 0, 0, 0, 0, 0, 0, 0, 1]);
+    let lists = [&log(12), &log(3), &log(12)].map(|limit| api(&["900/min", limit, "90/day sliding-log"]));
+    assert_eq!(served(&lists), [12, 0, 0], "among others");
+    let soft = |amount: u32| api(&[&format!("{amount}/hour sliding-log soft 50%")]);
+    let lists = [soft(8), api(&[&log(8)]), soft(8), soft(4), api(&[&log(4)]), soft(8), api(&[&log(13)])];
+    assert_eq!(served(&lists), [12, 0, 0, 0, 0, 0, 1], "margins");
+    let away = [api(&[&log(12)]), api(&["14/min"]), api(&[&log(3)]), api(&[&log(12)])];
+    assert_eq!(served(&away), [12, 14, 0, 0], "a limit that was away");
+    let one_by_one: Vec<u32> =
+        std::iter::once(14).chain((1..14).rev()).chain((1..14).rev()).chain([14]).collect();
+    let admitted = served(&of(&one_by_one));
+    assert_eq!((admitted[0], admitted.iter().sum::<usize>()), (14, 14), "{admitted:?}");
+}
+
+#[test]
+fn logs_of_users_logins_and_priorities_forget_nothing_with_another_number() {
+    let login = |amount: u32| {
+        format!(
+            "[[api]]\nname = \"api\"\npreset = \"login\"\nper_ip = [\"{amount}/hour sliding-log\"]\n\
+             per_user_and_ip = [\"99/hour\"]\nper_user = [\"99/hour\"]\n"
+        )
+    };
+    let reserved = |amount: u32| {
+        format!(
+            "{}reserved = {{ critical = \"25%\" }}\n",
+            api(&[&format!("{}/hour sliding-log", amount * 4 / 3)])
+        )
+    };
+    let user = |amount: u32| {
+        format!(
+            "[[user]]\nname = \"u\"\n[[api]]\nname = \"api\"\nlimits = []\nusers = {{ u = [\"{amount}/hour sliding-log\"] }}\n"
+        )
+    };
+    let cases: [&dyn Fn(u32) -> String; 3] = [&login, &reserved, &user];
+    for of in cases {
+        let engine = Engine::new(&policy(&of(12)), START);
+        let request = Request::new("u", "api").from("192.0.2.1".parse().unwrap());
+        let admitted = [12, 3, 12, 3, 12].map(|amount| {
+            engine.follow(&policy(&of(amount)), START);
+            (0..15).filter(|_| serves(&engine, &request, START)).count()
+        });
+        assert_eq!(admitted, [12, 0, 0, 0, 0], "{}", of(12));
+    }
+}
+
+#[test]
+fn a_log_has_room_for_its_largest_amount_until_nothing_of_that_counts_any_more() {
+    let of = |amount: u32| policy(&api(&[&format!("{amount}/hour sliding-log")]));
+    let engine = Engine::new(&of(100), START);
+    let user = Request::new("u", "api");
+    let words = || {
+        let rules = engine.rules();
+        engine.counter_keys(&rules, &user, START).unwrap().iter().next().unwrap().allowance.words
+    };
+    let mut now_us = START;
+    for amount in (10..100).rev() {
+        engine.follow(&of(amount), now_us);
+        assert_eq!(words(), 101, "{amount}");
+        now_us += SECOND;
+    }
+    now_us += HOUR;
+    (0..10).for_each(|_| assert!(serves(&engine, &user, now_us)));
+    engine.follow(&of(10), START + 3 * HOUR);
+    assert_eq!(words(), 11);
+    assert!(serves(&engine, &user, START + 3 * HOUR), "all of it has left the window");
+    engine.follow(&of(20), START + 3 * HOUR);
+    assert_eq!(words(), 21);
+    assert_eq!((0..30).filter(|_| serves(&engine, &user, START + 3 * HOUR)).count(), 19);
 }
 
 #[test]

@@ -499,7 +499,8 @@ else
   end
 
   makers[5] = function()
-    -- A state is { units, moment of the newest, runs }. A run is a moment and how many units it has, all runs are in order in a list of their own,
+    -- A state is { units, moment of the newest, runs, room, until }. Room is the largest limit that counted what may still count, which is until then:
+    -- a limit that goes from 100 to 10 and back has forgotten nothing. A run is a moment and how many units it has, all runs are in order in a list of their own,
     -- and only those are read that matter. Nothing is written before the record is.
     local BLOCK = 32
     local function run(s, i)
@@ -530,17 +531,19 @@ else
       if i > s.first then s.first, s.skip = i, 0 end
     end
     return {
-      fresh = function() return { 0, 0, 0 } end,
+      fresh = function() return { 0, 0, 0, 0, 0 } end,
       -- What calls have of a state.
-      open = function(s, key, is_new)
-        return { units = s[1], newest = s[2], runs = s[3], key = key, is_new = is_new, first = 1, skip = 0, blocks = {}, tail = {}, changed = {} }
+      open = function(l, s, key, is_new, now)
+        local room, lasts = l.a, 0
+        if s[4] > l.a and s[5] >= now then room, lasts = s[4], s[5] end
+        return { room = room, lasts = lasts, units = s[1], newest = s[2], runs = s[3], key = key, is_new = is_new, first = 1, skip = 0, blocks = {}, tail = {}, changed = {} }
       end,
       copy = function(s)
         local tail = {}
         for n = 1, #s.tail do tail[n] = { s.tail[n][1], s.tail[n][2] } end
-        return { units = s.units, newest = s.newest, runs = s.runs, key = s.key, first = s.first, skip = s.skip, blocks = s.blocks, tail = tail, changed = {} }
+        return { room = s.room, units = s.units, newest = s.newest, runs = s.runs, key = s.key, first = s.first, skip = s.skip, blocks = s.blocks, tail = tail, changed = {} }
       end,
-      close = function(s, lasts)
+      close = function(l, s, lasts, now)
         if s.is_new then redis.call('DEL', s.key) end
         for i in pairs(s.changed) do redis.call('LSET', s.key, i - 1, struct.pack('<dd', run(s, i)[1], run(s, i)[2])) end
         if s.skip > 0 and s.first <= s.runs then
@@ -552,8 +555,9 @@ else
         end
         if s.first > 1 and s.runs > 0 then redis.call('LTRIM', s.key, s.first - 1, -1) end
         for n = max(s.first - s.runs, 1), #s.tail do redis.call('RPUSH', s.key, struct.pack('<dd', s.tail[n][1], s.tail[n][2])) end
-        redis.call('PEXPIRE', s.key, lasts)
-        return { s.units, s.newest, s.runs + #s.tail - s.first + 1 }
+        if s.room == l.a then s.lasts = now + lasts end
+        redis.call('PEXPIRE', s.key, floor(lasts / 1000) + 1000)
+        return { s.units, s.newest, s.runs + #s.tail - s.first + 1, s.room, s.lasts }
       end,
       capacity = function(l) return l.a end,
       left = function(l, s, now) return max(l.a - (s.units - expired(l, s, now)), 0) end,
@@ -562,9 +566,9 @@ else
         begin(s, i)
         s.units = s.units - gone
         local moment = max(now, s.units > 0 and s.newest or 0)
-        n = min(n, l.a)
+        n = min(n, s.room)
         -- More than there is room for: the oldest make way.
-        local over = s.units + n - l.a
+        local over = s.units + n - s.room
         while over > 0 do
           local here = units(s, s.first)
           local goes = min(here, over)
@@ -711,7 +715,7 @@ else
       states[n] = state or is.fresh()
       if is.open then
         log = log + 1
-        states[n] = is.open(states[n], KEYS[place + 2 + log], not state)
+        states[n] = is.open(limits[n], states[n], KEYS[place + 2 + log], not state, now)
       end
     end
 
@@ -802,7 +806,7 @@ else
       local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
       for n = 1, #limits do
         local is = limits[n].is
-        r[STATES][n] = is.close and is.close(states[n], floor(lasts / 1000) + 1000) or states[n]
+        r[STATES][n] = is.close and is.close(limits[n], states[n], lasts, now) or states[n]
       end
       write(r, key, rows_key, order_key, lasts, now)
     end
