@@ -63,6 +63,8 @@ struct JournalLines {
     damaged: Vec<usize>,
     /// The last line was not written to its end.
     is_torn: bool,
+    /// The last line is whole but for the byte that ends it.
+    is_unended: bool,
 }
 
 impl Journal {
@@ -93,6 +95,11 @@ impl Journal {
         if lines.is_torn {
             log::warning(format!(
                 "the last line of {shown} was not written to its end; the change in it was never acknowledged"
+            ));
+        }
+        if lines.is_unended {
+            log::warning(format!(
+                "the byte that ends the last line of {shown} is damaged or lost; the line is whole, and the change in it holds"
             ));
         }
         if let Some(first) = lines.damaged.first() {
@@ -289,8 +296,10 @@ fn decode(bytes: &[u8]) -> JournalLines {
     }
     let mut promised = 0;
     for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        match (note(line), line.ends_with(b"\n")) {
-            (Some(note), true) => {
+        let is_ended = line.ends_with(b"\n");
+        match (note(line), is_ended) {
+            (Some(note), _) => {
+                lines.is_unended |= !is_ended;
                 if let Note::Begin { lines, .. } = &note {
                     promised = *lines;
                 }
@@ -314,10 +323,17 @@ pub(super) fn reads_what_it_writes(bytes: &[u8]) -> bool {
     decode(&encode(&notes)).notes == notes
 }
 
+/// The note of a line. Its checksum says whether all of it is there, whatever became of the byte that ends it: somebody may have been answered.
 fn note(line: &[u8]) -> Option<Note> {
-    let line = line.strip_suffix(b"\n")?;
-    let (digits, text) = (line.get(..16)?, line.get(17..)?);
-    (seal::digits(text).as_bytes() == digits).then(|| serde_json::from_slice(text).ok())?
+    let sealed = |line: &[u8]| {
+        let (digits, text) = (line.get(..16)?, line.get(17..)?);
+        (seal::digits(text).as_bytes() == digits).then(|| serde_json::from_slice(text).ok())?
+    };
+    let (end, all_but_end) = line.split_last()?;
+    match end {
+        b'\n' => sealed(all_but_end),
+        _ => sealed(all_but_end).or_else(|| sealed(line)),
+    }
 }
 
 #[cfg(test)]
@@ -359,6 +375,30 @@ mod tests {
         let (journal, kept) = opened(&dir);
         assert_eq!(prefixes(&kept), ALL[..3]);
         assert!(!journal.is_damaged, "a power cut does that");
+    }
+
+    #[test]
+    fn a_last_line_that_only_lacks_its_end_counts() {
+        let dir = Dir::new("journal-end");
+        drop(journal(&dir, &FIRST, &THEN));
+        let path = dir.0.join(FILE);
+        let bytes = fs::read(&path).unwrap();
+        let all_but_end = &bytes[..bytes.len() - 1];
+        for bit in 0..8 {
+            fs::write(&path, [all_but_end, &[b'\n' ^ 1 << bit]].concat()).unwrap();
+            let (mut journal, kept) = opened(&dir);
+            assert_eq!(
+                (prefixes(&kept).as_slice(), journal.is_damaged),
+                (ALL.map(str::to_owned).as_slice(), false),
+                "{bit}"
+            );
+            journal.rewrite_now(&whole(&ALL)).unwrap();
+            assert_eq!(prefixes(&opened(&dir).1), ALL);
+        }
+        fs::write(&path, all_but_end).unwrap();
+        assert_eq!(prefixes(&opened(&dir).1), ALL, "a power cut just before it");
+        fs::write(&path, &all_but_end[..all_but_end.len() - 1]).unwrap();
+        assert_eq!(prefixes(&opened(&dir).1), ALL[..3], "and one byte sooner");
     }
 
     #[test]
