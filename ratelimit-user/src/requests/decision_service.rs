@@ -200,6 +200,14 @@ impl DecisionService {
         }
     }
 
+    /// What all limits of a request together give at once, as the policy has them and not as a host without its store does; none where nothing limits it.
+    pub fn capacity(&self, request: &Request<'_>) -> Result<Option<u64>, BadRequest> {
+        let rules = self.engine.rules();
+        let counters = rules.counter_keys(request)?;
+        let limits = counters.iter().flat_map(|counter| &counter.allowance.limits);
+        Ok(limits.map(|limit| limit.meter.capacity()).min())
+    }
+
     /// Forgets what was counted under the keys of a request.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), BadRequest> {
         let rules = self.engine.rules();

@@ -33,6 +33,8 @@ pub use self::quotas::Quotas;
 
 /// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;
+/// Parts that are given back one by one; each may be a question to the store.
+const MOST_PARTS: usize = 100;
 /// Nothing passes.
 const DENY: QuotaStrategy = QuotaStrategy::BlanketRule(Blanket::DenyAll as i32);
 /// Tokens never come by themselves: this is longer than any assignment is good for.
@@ -139,7 +141,7 @@ impl Conversation {
         let mut account = known.unwrap_or_default();
         let before = account.held();
         let booked = account.report(used, now_us);
-        question.give_back(&self.decisions, booked.unused).await;
+        give_back(&self.decisions, &question, booked.unused).await;
         charge(&self.decisions, &question, booked.unpaid).await;
         self.quotas.note(&key, before, account.held());
         let before = account.assignment();
@@ -171,13 +173,24 @@ impl Conversation {
         now_us: u64,
     ) -> (QuotaStrategy, u64) {
         let shared = self.quotas.get(key);
+        // Of an API that the policy does not have, or no longer, nobody holds anything.
+        let capacity = self.decisions.capacity(&question.request());
+        let capacity = capacity.map_or(0, |capacity| capacity.unwrap_or(u64::MAX));
         let (left, retry_s) = match standing(&self.decisions, question).await {
             QuotaLeft::Free => return (QuotaStrategy::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
             // What proxies hold together stays within what the limit gives at once.
-            QuotaLeft::Left(left, capacity) => (left.min(capacity.saturating_sub(shared.held)), 1),
+            QuotaLeft::Left(left, nearest) => {
+                (left.min(nearest.min(capacity).saturating_sub(shared.held)), 1)
+            }
             QuotaLeft::Empty(retry_s) => (0, retry_s),
         };
-        match account.plan(left, shared.proxies, idle, now_us) {
+        // A limit has become smaller than what was given of it. What is left of an assignment cannot be made less, so it ends, and the next report is
+        // given what the limit has.
+        let plan = match shared.held > capacity {
+            true => QuotaPlan::Deny,
+            false => account.plan(left, shared.proxies, idle, now_us),
+        };
+        match plan {
             QuotaPlan::Extend => account.extended(now_us),
             QuotaPlan::Assign(wanted) => {
                 let before = account.held();
@@ -229,6 +242,20 @@ async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -
         Err(bad) => {
             decisions.complain(&bad);
             QuotaLeft::Empty(LIFE_S)
+        }
+    }
+}
+
+/// Gives back what a proxy did not use: in parts, where a limit has become smaller, for none takes back more than it gives at once. What is left after as
+/// many parts as there may be counts as used.
+async fn give_back(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut unused: u64) {
+    let capacity = decisions.capacity(&question.request()).ok().flatten().unwrap_or(u64::MAX).max(1);
+    for _ in 0..MOST_PARTS {
+        let part = unused.min(capacity);
+        question.give_back(decisions, part).await;
+        unused -= part;
+        if unused == 0 {
+            return;
         }
     }
 }

@@ -178,6 +178,58 @@ fn buckets_that_the_policy_does_not_have_are_denied_and_bad_ones_cost_the_others
     assert_eq!(answer.bucket_action.len(), 1, "{answer:?}");
 }
 
+/// Puts another policy in force.
+fn follow(service: &Service, text: &str) {
+    let reloads = || service.log().matches("policy read again").count();
+    let before = reloads();
+    service.write_policy(text);
+    service.signal("HUP");
+    wait_for("another policy", || (reloads() > before).then_some(()));
+}
+
+#[test]
+fn a_bucket_whose_api_has_gone_is_denied_at_the_next_report() {
+    let service = Service::start(POLICY);
+    let before = service.policy_text();
+    let mut client = Client::connect(service.grpc);
+    let mut stream = client.open(STREAM);
+    assert_eq!(tokens(report(&client, &mut stream, usage("ann", 0, 1))).0, 100);
+    follow(&service, &before.replace("\"web\"", "\"other\""));
+    for used in [10, 0] {
+        assert_eq!(tokens(report(&client, &mut stream, usage("ann", used, 0))).0, 0, "it is not there");
+    }
+    follow(&service, &before);
+    let given = tokens(report(&client, &mut stream, usage("ann", 0, 1))).0;
+    assert!(given <= 90, "{given} of ninety that nobody has used");
+}
+
+#[test]
+fn what_was_given_of_a_limit_that_is_lowered_is_not_extended() {
+    for algorithm in ["", " fixed-window", " sliding-log"] {
+        let service = Service::start(&POLICY.replace("100/hour", &format!("100/hour{algorithm}")));
+        let mut clients = [(); 2].map(|()| Client::connect(service.grpc));
+        let mut streams = clients.each_mut().map(|client| client.open(STREAM));
+        let mut given = |proxy: usize, used: u64| {
+            tokens(report(&clients[proxy], &mut streams[proxy], usage("ann", used, 1))).0
+        };
+        assert_eq!(given(0, 0), 100, "{algorithm}");
+        follow(&service, &service.policy_text().replace("100/hour", "5/hour"));
+        assert_eq!((given(0, 0), given(1, 0)), (0, 0), "{algorithm}: what was given ends first");
+        let begun = Instant::now();
+        let mut held = [0, 0];
+        while held == [0, 0] {
+            assert!(begun.elapsed() < Duration::from_secs(5), "{algorithm}: nothing came back");
+            std::thread::sleep(Duration::from_millis(50));
+            held = [given(0, 0), given(1, 0)];
+        }
+        assert!(held[0] + held[1] <= 5, "{algorithm}: {held:?} of five an hour");
+        // What a limit has given stays good when the limit grows.
+        follow(&service, &service.policy_text().replace("5/hour", "6/hour"));
+        held = [given(0, 0), given(1, 0)];
+        assert!((1..=6).contains(&(held[0] + held[1])), "{algorithm}: {held:?} of six an hour");
+    }
+}
+
 /// A proxy, and the assignment that it has.
 struct Proxy {
     client: Client,
