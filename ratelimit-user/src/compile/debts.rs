@@ -1,27 +1,38 @@
-//! What users have spent, when a limit of theirs becomes slower.
+//! What users and totals have spent, when a limit of theirs becomes slower, gets a bigger burst or counts something else.
 //!
 //! Words are times, so a change of price changes how many packets a debt is: half an hour of 5000 packets/hour are 2500, and of 500 packets/hour they are 250. A limit
-//! that becomes slower would take the difference for unspent. For a user the policy says what counts as spent, as `succession` does for sources
-//! whose words are lost: as many packets as before, at the new price. There is a word for each user, which is read when the policy is compiled; sources are too many
-//! for that.
+//! that becomes slower would take the difference for unspent. And a word that was further ahead than a small burst is long was made "exactly empty" there, so a bigger
+//! burst would take what the small one did not know of for unspent. There is a word for each user and a few for totals, which are read when the policy
+//! changes; sources are too many for that.
 //!
 //! ```text
 //! 500 packets/hour, all spent  ->  5000 packets/hour, one packet refused  ->  500 packets/hour again
 //! word 3600 s ahead                word 360 s ahead: exactly empty            word 360 s ahead, 3600 s are owed
+//!
+//! burst 500, all spent         ->  burst 50, one packet refused           ->  burst 500 again
+//! word 3600 s ahead                word 360 s ahead: exactly empty            word 360 s ahead, 3600 s are owed: 360 s, and the difference of the bursts
 //! ```
+//!
+//! | change | what counts as spent |
+//! |---|---|
+//! | slower | as many packets or bytes as before, at the new price |
+//! | bigger burst, not quicker | the difference of the bursts too, less what would have filled up of it since the bucket was full: what is left stays what it was |
+//! | packets instead of bytes, or the other way round | the same part of the burst |
+//! | quicker | as much time as before: an operator who raises a limit expects an effect at once |
 
 use ratelimit_common::{
     abi::{
-        Bucket, Limit, LimitSet,
+        self, Bucket, Limit, LimitSet, TotalState,
         policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
     },
-    limit::gcra::{Start, ahead_q8},
+    limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
 };
 
-use super::desired::Desired;
+use super::{desired::Desired, total};
 
 impl Desired {
-    /// Has users owe what they have spent under limits that are slower now. `before` are the limits that a user is held to, and `bucket` its words.
+    /// Has users owe what they have spent under limits that are slower, have a bigger burst or count something else now. `before` are the limits that a user is held
+    /// to, and `bucket` its words.
     pub fn carry_debts(
         &mut self,
         before: impl Fn(u32) -> Option<LimitSet>,
@@ -32,14 +43,38 @@ impl Desired {
             if self.new_users.binary_search(index).is_ok() {
                 continue;
             }
-            let Some(old) = before(*index).filter(|old| is_slower(old, set)) else { continue };
+            let Some(old) = before(*index).filter(|old| is_carried(old, set)) else { continue };
             let Some(bucket) = bucket(*index) else { continue };
-            let debt_q8 = debt_q8(&old, set, &bucket, now_q8);
-            let owed_q8 = ahead_q8(set.owed_since_q8.wrapping_add(set.owed_q8), now_q8);
-            if debt_q8 > if set.owed_q8 == 0 { 0 } else { owed_q8 } {
-                (set.owed_since_q8, set.owed_q8) = (now_q8, debt_q8);
+            let Some(standing) = carried(&old, set, &bucket, now_q8) else { continue };
+            (set.owed_since_q8, set.owed_q8) = if standing > 0 {
+                (now_q8, standing as u64)
+            } else {
+                // Nothing is owed, and since when is remembered: a still bigger burst has to fill from then on, and not from when the word says.
+                (now_q8.wrapping_sub(standing.unsigned_abs() as u64 + 1), 1)
+            };
+        }
+    }
+
+    /// The words of the totals of a service, or of the host, where they have to be moved before this policy takes the place of another: only ever ahead.
+    pub fn carried_total(
+        &self,
+        before: &abi::Policy,
+        index: u32,
+        mut state: TotalState,
+        now_q8: u64,
+    ) -> TotalState {
+        // What another service had spent at the place is forgotten, not carried over.
+        if self.new_services.binary_search(&index).is_ok() {
+            return state;
+        }
+        let (old, new) = (total::of(before, index), total::of(&self.policy, index));
+        for (word, (was, is)) in state.tat_q8.iter_mut().zip(old.iter().zip(new)) {
+            let standing = standing(*word, now_q8);
+            if let Some(next) = after(&was.limit, &is.limit, standing).filter(|next| *next > standing) {
+                *word = now_q8.wrapping_add(next as u64);
             }
         }
+        state
     }
 
     /// This policy as it is when the user at a place is forgiven its debt; `None` if the user owes nothing.
@@ -55,33 +90,70 @@ impl Desired {
     }
 }
 
-/// Whether a limit of a set is slower than the one at its place before.
-fn is_slower(old: &LimitSet, new: &LimitSet) -> bool {
-    pairs(old, new).next().is_some()
+/// How far the word of a bucket is ahead of now; below zero, for how long the bucket has been full.
+type AheadQ8 = i128;
+
+/// A bucket that has been full for so long has filled up under whichever limit: no tolerance is longer.
+const FULL_FOR_LONG: AheadQ8 = -(MAX_TOLERANCE_Q8 as AheadQ8);
+
+fn standing(word_q8: u64, now_q8: u64) -> AheadQ8 {
+    match (word_q8, ahead_q8(word_q8, now_q8)) {
+        // Nobody has ever charged it.
+        (0, _) => FULL_FOR_LONG,
+        (_, 0) => FULL_FOR_LONG.max(-AheadQ8::from(now_q8.wrapping_sub(word_q8))),
+        (_, ahead_q8) => ahead_q8.into(),
+    }
 }
 
-/// The most that is spent of a limit that is slower now, in its own time.
-fn debt_q8(old: &LimitSet, new: &LimitSet, bucket: &Bucket, now_q8: u64) -> u64 {
-    let debt = |(place, was, is): (usize, &Limit, &Limit)| {
-        let spent = Start::of(old, was, now_q8).spent_q8(ahead_q8(bucket.tat_q8[place], now_q8));
-        // What is further ahead was spent under a limit that was slower still, and counts as an empty bucket.
-        let spent = u128::from(spent.min(was.tolerance_q8));
-        let owed = (spent * price(is, was)).div_ceil(price(was, is).max(1));
-        u64::try_from(owed).unwrap_or(u64::MAX).min(is.tolerance_q8)
-    };
-    pairs(old, new).map(debt).max().unwrap_or(0)
+/// What a set says of a bucket of one of its limits beside its word: when it counts as full.
+fn owed(set: &LimitSet, limit: &Limit, now_q8: u64) -> AheadQ8 {
+    if set.owed_q8 == 0 {
+        return FULL_FOR_LONG;
+    }
+    standing(set.owed_since_q8.wrapping_add(set.owed_q8.min(limit.tolerance_q8)), now_q8)
 }
 
-/// Limits that are slower than those at their places before, with those.
-fn pairs<'s>(old: &'s LimitSet, new: &'s LimitSet) -> impl Iterator<Item = (usize, &'s Limit, &'s Limit)> {
-    let both = old.limits.iter().zip(&new.limits).enumerate();
-    both.map(|(place, (was, is))| (place, was, is)).filter(|(_, was, is)| {
-        is.meter != NO_METER && was.meter == is.meter && price(is, was) > price(was, is)
-    })
+/// Whether a limit of a set is slower than the one at its place before, has a bigger burst, or counts something else.
+fn is_carried(old: &LimitSet, new: &LimitSet) -> bool {
+    old.limits.iter().zip(&new.limits).any(|(was, is)| after(was, is, 0).is_some())
+}
+
+/// The furthest that a bucket of a set has to count as ahead under the next one, if that is further than its word and the set say.
+fn carried(old: &LimitSet, new: &LimitSet, bucket: &Bucket, now_q8: u64) -> Option<AheadQ8> {
+    let pairs = old.limits.iter().zip(&new.limits).zip(bucket.tat_q8);
+    let places = pairs.filter_map(|((was, is), word_q8)| {
+        let word = standing(word_q8, now_q8);
+        let next = after(was, is, word.max(owed(old, was, now_q8)))?;
+        (next > word.max(owed(new, is, now_q8))).then_some(next)
+    });
+    places.max()
+}
+
+/// Where a bucket stands under the limit that takes the place of another; `None` if it stays where it is.
+fn after(was: &Limit, is: &Limit, standing: AheadQ8) -> Option<AheadQ8> {
+    if was.meter == NO_METER || is.meter == NO_METER || standing == FULL_FOR_LONG {
+        return None;
+    }
+    let [old, new] = [was, is].map(|limit| AheadQ8::from(limit.tolerance_q8));
+    // What is further ahead was spent under another limit still, and counts as an empty bucket.
+    let standing = standing.min(old);
+    if was.meter != is.meter {
+        return Some(div_ceil(standing.max(0) * new, old));
+    }
+    let (price_was, price_is) = (price(was, is), price(is, was));
+    let bigger = (new - old * price_is / price_was).max(0);
+    if price_is < price_was || (price_is == price_was && bigger == 0) {
+        return None;
+    }
+    Some((div_ceil(standing * price_is, price_was) + bigger).clamp(FULL_FOR_LONG, new))
+}
+
+fn div_ceil(dividend: AheadQ8, divisor: AheadQ8) -> AheadQ8 {
+    -(-dividend).div_euclid(divisor.max(1))
 }
 
 /// The price of one limit with as many fraction bits as both together have, to be compared with the other's.
-fn price(one: &Limit, other: &Limit) -> u128 {
+fn price(one: &Limit, other: &Limit) -> AheadQ8 {
     let bits = other.frac_bits & !(COUNTS_BYTES | SOFT | HELD);
-    u128::from(one.cost_fp) << (bits & 63)
+    (AheadQ8::from(one.cost_fp) << (bits & 63)).max(1)
 }

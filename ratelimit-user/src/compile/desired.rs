@@ -241,9 +241,16 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         headroom: facts.headroom,
         reserve: None,
         now_q8: before.map_or(0, |before| before.now_q8),
+        remembers_debts: false,
         other_sources: before.is_some_and(|before| masks(&before.policy.source) != source_masks(policy)),
     };
-    let of_users = SetTerms { prefilter: false, reserve: facts.reserve, other_sources: false, ..terms };
+    let of_users = SetTerms {
+        prefilter: false,
+        reserve: facts.reserve,
+        remembers_debts: true,
+        other_sources: false,
+        ..terms
+    };
     let known = before.and_then(|before| before.desired);
     let names_before = before.map(|before| before.names);
     let names = names(policy, names_before);

@@ -21,3 +21,4 @@ pub use destination::Destination;
 pub use facts::HostFacts;
 pub use places::Places;
 pub use set::places_of as places;
+pub use total::of as totals_at;

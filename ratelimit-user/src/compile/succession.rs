@@ -16,7 +16,7 @@ use ratelimit_common::{
         Limit, LimitSet,
         policy::{HELD, NO_METER, SOFT},
     },
-    limit::gcra::ahead_q8,
+    limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
 };
 
 use crate::policy::Reserve;
@@ -36,6 +36,8 @@ pub(super) struct SetTerms {
     pub(super) reserve: Option<Reserve>,
     /// When the policy takes the place of another; 0 if it is the first.
     pub(super) now_q8: u64,
+    /// Whether it is remembered until when something was owed, because words are carried over: see `debts`.
+    pub(super) remembers_debts: bool,
     /// Whether what the policy takes for one source is not what the one before did.
     pub(super) other_sources: bool,
 }
@@ -81,10 +83,16 @@ fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     };
     // From now on if anything is lost now: what is still owed of a long limit says nothing of a short one.
     match (lost_q8, still_q8) {
-        (0, 0) => (0, 0),
+        (0, 0) if !terms.remembers_debts || filled_long_ago(before, terms.now_q8) => (0, 0),
         (0, _) => (before.owed_since_q8, before.owed_q8),
         _ => (terms.now_q8, lost_q8.max(still_q8)),
     }
+}
+
+/// Whether what was owed has filled up for longer than any bucket takes to fill.
+fn filled_long_ago(before: &LimitSet, now_q8: u64) -> bool {
+    let filled_q8 = before.owed_since_q8.wrapping_add(before.owed_q8);
+    before.owed_q8 == 0 || now_q8.wrapping_sub(filled_q8) > MAX_TOLERANCE_Q8
 }
 
 /// Until when entries from before there was a prefilter may owe something; 0 if there are none.

@@ -1,7 +1,7 @@
 //! The total of a service, as the kernel reads it.
 
 use ratelimit_common::{
-    abi::{Meter, Total, service::MAX_TOTALS},
+    abi::{Meter, Policy, Total, service::MAX_TOTALS},
     limit::{gcra, rate::Rate},
 };
 
@@ -11,6 +11,11 @@ use super::set::{LARGEST_FRAME, enforced};
 const HELD_SHARE: u64 = 16;
 /// Part of a total's burst that is out of reach for untracked sources: a quarter.
 const RESERVED_SHARE: u64 = 4;
+
+/// The totals of the service at an index, or of the host behind them.
+pub fn of(policy: &Policy, index: u32) -> &[Total; MAX_TOTALS] {
+    policy.services.get(index as usize).map_or(&policy.host_totals, |service| &service.totals)
+}
 
 /// The place of each limit of a total: where one of the same meter was before, and with it what was spent; or else any that is free. A place
 /// in between that nobody has costs nothing.

@@ -40,9 +40,17 @@ impl EnforcedPolicy {
             Err(error) => log::warning(format!("{error}: limits admit nothing for up to a second")),
         }
     }
+
+    /// Ends what a daemon has left that was killed when it had moved totals for a policy, and had not put that policy in force yet.
+    pub(super) fn settle_totals(&mut self) {
+        let EnforcedPolicy { maps, desired, .. } = self;
+        if let Err(error) = maps.end_overdrafts(&desired.policy, &desired.with_totals()) {
+            log::warning(format!("{error}: a total may refuse more than it should until it has filled"));
+        }
+    }
 }
 
-/// Has users owe what they have spent under limits that the next policy has slower. What cannot be read is not owed: the policy comes into force all the same.
+/// Has users owe what they have spent under limits that the next policy has slower, with a bigger burst, or in other units. What cannot be read is not owed: the policy comes into force all the same.
 pub(super) fn carry_debts(next: &mut Desired, before: impl Fn(u32) -> Option<LimitSet>, maps: &KernelMaps) {
     let bucket = |user: u32| match maps.user_bucket(user) {
         Ok(bucket) => Some(bucket),

@@ -187,6 +187,7 @@ fn put_in_force(
     let names = names.to_vec();
     let mut enforced = EnforcedPolicy { maps, desired, facts };
     enforced.begin(compiled_for_q8);
+    enforced.settle_totals();
     Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
 }
 

@@ -177,14 +177,23 @@ impl KernelMaps {
         self.empty_shares(&desired.changed_totals)?;
         // With the lane open: a full table takes half a second to look through.
         self.begin_services(&desired.new_services)?;
+        let before = if desired.changed_totals.is_empty() { None } else { self.policy() };
         self.lane.close()?;
-        self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"))?;
+        let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired));
+        let mut put =
+            || self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"));
+        if let Err(error) = carried.and_then(|()| put()) {
+            if let Some(before) = &before {
+                let _written = self.end_overdrafts(before, &desired.changed_totals);
+            }
+            return Err(error);
+        }
         // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
         // microsecond, and each of these takes longer. The first one has shown that they can be written.
         for _ in 0..2 {
             let _written = self.empty_shares(&desired.changed_totals);
         }
-        let _written = self.end_overdrafts(desired);
+        let _written = self.end_overdrafts(&desired.policy, &desired.changed_totals);
         // The policy is in force, whatever comes of this: a lane that stays closed costs speed and nothing else.
         let _opened = self.lane.open(&desired.policy);
         Ok(())

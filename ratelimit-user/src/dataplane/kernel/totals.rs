@@ -3,7 +3,7 @@
 use aya::maps::PerCpuValues;
 use ratelimit_common::{
     abi::{
-        Share, Total, TotalState,
+        self, Share, Total, TotalState,
         service::{HOST_TOTAL, MAX_TOTALS},
     },
     limit::gcra,
@@ -11,7 +11,7 @@ use ratelimit_common::{
 
 use super::KernelMaps;
 use crate::{
-    compile::Desired,
+    compile::{self, Desired},
     dataplane::{DataplaneError, probe},
 };
 
@@ -46,19 +46,41 @@ impl KernelMaps {
         Ok(())
     }
 
-    /// Makes buckets that were filled under a slower limit exactly empty under the one in force. Nobody else writes such a bucket: the
-    /// program refuses everything until time has caught up with it.
-    pub(super) fn end_overdrafts(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
+    /// Moves the buckets of totals so far ahead that the policy that comes next gives nothing of them again. To be
+    /// called right before the policy comes into force: a bucket may be beyond its tolerance from here on, which refuses everything. What CPUs take
+    /// in the microseconds between reading a bucket and writing it is not counted.
+    pub(super) fn carry_totals(
+        &mut self,
+        before: &abi::Policy,
+        desired: &Desired,
+    ) -> Result<(), DataplaneError> {
         let now_q8 = gcra::time_q8(probe::now_ns());
-        for index in &desired.changed_totals {
+        self.change_totals(&desired.changed_totals, |index, state| {
+            desired.carried_total(before, index, state, now_q8)
+        })
+    }
+
+    /// Makes buckets of totals that are further ahead than the tolerance that is in force exactly empty: they were filled under a slower limit, or moved for one
+    /// that did not come into force. Nobody else writes such a bucket: the program refuses everything until time has caught up with it.
+    pub fn end_overdrafts(&mut self, policy: &abi::Policy, totals: &[u32]) -> Result<(), DataplaneError> {
+        let now_q8 = gcra::time_q8(probe::now_ns());
+        self.change_totals(totals, |index, state| {
+            without_overdraft(state, compile::totals_at(policy, index), now_q8)
+        })
+    }
+
+    fn change_totals(
+        &mut self,
+        totals: &[u32],
+        changed: impl Fn(u32, TotalState) -> TotalState,
+    ) -> Result<(), DataplaneError> {
+        for index in totals {
             let state =
                 self.totals.get(index, 0).map_err(DataplaneError::map("read the buckets of a total"))?;
-            let policy = &desired.policy;
-            let totals = policy.services.get(*index as usize).map_or(&policy.host_totals, |one| &one.totals);
-            let ended = without_overdraft(state, totals, now_q8);
-            if ended != state {
+            let next = changed(*index, state);
+            if next != state {
                 self.totals
-                    .set(*index, ended, 0)
+                    .set(*index, next, 0)
                     .map_err(DataplaneError::map("write the buckets of a total"))?;
             }
         }

@@ -35,6 +35,53 @@ fn a_change_that_counts_bursts_as_spent_refuses_nobody_who_keeps_to_the_rate() {
     assert_eq!(lost(), 0, "by a restart with another file");
 }
 
+/// The daemon moves the words of totals in the kernel before it switches the policy, and what CPUs hold of them is taken away.
+#[test]
+fn totals_that_become_slower_or_get_a_bigger_burst_give_nothing_again_by_apply_or_restart() {
+    const ONE: &str = "10.99.0.11";
+    let of = |host: &str, service: &str| {
+        let list = |rate: &str| if rate.is_empty() { String::new() } else { format!("total = [{rate:?}]\n") };
+        format!(
+            "[host]\nlink = false\n{}[source]\nladder = false\ngate = false\nlimits = [\"100000 packets/s\"]\n\
+             [[service]]\nname = \"s\"\nmatch = {{ protocol = \"udp\", ports = [\"1-65535\"] }}\n\
+             per_source = [\"100000 packets/s\"]\n{}",
+            list(host),
+            list(service)
+        )
+    };
+    let slow = "100 packets/day burst 2000";
+    for place in ["service_total", "host_total"] {
+        let edge = edge_with_sources(&[ONE]);
+        let of = |rate: &str| if place == "host_total" { of(rate, "") } else { of("", rate) };
+        let mut daemon = edge.start(&of(slow));
+        let spend = || {
+            let before = edge.dropped(place);
+            let sent = sent(flood(&edge, ONE, EDGE_V4, 8_000, 0.4));
+            sent - (edge.dropped(place) - before)
+        };
+        let first = spend();
+        assert!((1_500..=2_000).contains(&first), "{place}: {first} passed at first");
+        for other in ["100000 packets/day burst 2000", "100 packets/day burst 200"] {
+            let applied = file(&edge, "other.toml", &of(other));
+            assert_answer(&edge.cli(&["apply", &applied, "--force"]), 0, &[]);
+            // 100 000 a day are one and a bit in a second.
+            let there = spend();
+            assert_answer(&edge.cli(&["rollback", "--force"]), 0, &[]);
+            let back = spend();
+            assert!(there <= 5 && back <= 5, "{place}: {there} and {back} passed with {other}");
+            fs::write(edge.policy(), of(other)).unwrap();
+            daemon.kill_9();
+            daemon = edge.start_again();
+            let there = spend();
+            fs::write(edge.policy(), of(slow)).unwrap();
+            daemon.kill_9();
+            daemon = edge.start_again();
+            let back = spend();
+            assert!(there <= 5 && back <= 5, "{place}: {there} and {back} passed with {other} by restarts");
+        }
+    }
+}
+
 #[test]
 fn diff_shows_what_apply_would_change_and_exits_accordingly() {
     let edge = Edge::new();

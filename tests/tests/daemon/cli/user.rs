@@ -124,6 +124,45 @@ fn a_user_moves_to_another_plan_from_the_next_packet_on_and_keeps_what_it_spent(
 }
 
 #[test]
+fn a_bigger_burst_of_a_user_is_not_given_at_once_by_any_change_or_restart() {
+    let (edge, daemon) = start();
+    let [big, small] = ["50 packets/day burst 50", "50 packets/day burst 5"];
+    send(&edge, 60);
+    assert_eq!((edge.dropped("limit_user"), left(&edge)), (10, 0));
+    let mut dropped = 10;
+    let mut drops_all = |edge: &Edge, how: &str| {
+        send(edge, 5);
+        dropped += 5;
+        assert_eq!(edge.dropped("limit_user"), dropped, "{how}");
+    };
+    for rate in [small, big] {
+        assert_answer(&edge.cli(&["user", "set", "acme", "--network", rate]), 0, &[]);
+        drops_all(&edge, "user set");
+    }
+    for rate in [small, big] {
+        assert_answer(&edge.cli(&["limit", "set", "user.acme.network.packets", rate]), 0, &[]);
+        drops_all(&edge, "limit set");
+    }
+    assert_answer(&edge.cli(&["limit", "set", "user.acme.network.packets", small]), 0, &[]);
+    drops_all(&edge, "before a restart");
+    daemon.kill_9();
+    // Another file: what was set is not gone on with.
+    fs::write(edge.policy(), format!("{POLICY}# burst 50 again\n")).unwrap();
+    let daemon = edge.start_again();
+    drops_all(&edge, "restart with an edited file");
+    assert_answer(&edge.cli(&["user", "set", "acme", "--network", "50000 bytes/day"]), 0, &[]);
+    drops_all(&edge, "bytes");
+    assert_answer(&edge.cli(&["rollback"]), 0, &[]);
+    drops_all(&edge, "rollback to packets");
+    daemon.kill_9();
+    let _daemon = edge.start_again();
+    drops_all(&edge, "restart");
+    assert_eq!(left(&edge), 0);
+    assert!(stdout(&edge.cli(&["user", "reset", "acme"])).contains("user acme has its whole burst again"));
+    assert_eq!(left(&edge), 50, "a reset forgives it");
+}
+
+#[test]
 fn limits_of_its_own_count_before_the_plan_and_can_be_given_up_again() {
     let (edge, _daemon) = start();
     let own = ["user", "set", "acme", "--plan", "gold", "--network", "9/s", "--network", "1 MB/s burst 2 MB"];
