@@ -245,3 +245,19 @@ fn each_lease_is_written_off_an_eighth_after_its_own_life() {
     let told = record.exchange(&limits, SECOND, 91 * SECOND, "onlooker", &Ask::default());
     assert_eq!(told.free, 50, "what nobody reported counts as used");
 }
+
+#[test]
+fn what_hosts_used_of_a_larger_log_counts_when_they_tell_of_it_under_a_smaller_one() {
+    let server = Redis::single(Options::default());
+    let mut store = Script::new(&server);
+    let log = |limit: u64| [counted(Meter::Log(Log::new(limit, 3_600 * SECOND)))];
+    let mut exchange = |limit: u64, ask: Ask| {
+        store.requests("a", RECENT_US, START, &[inquiry("k", &log(limit), ask)]).swap_remove(0)
+    };
+    let granted = exchange(100, wants(1, 60, 20 * SECOND)).granted;
+    assert_eq!(granted, 60);
+    let used = Entry { sequence: 2, used: granted, held: 0, wanted: 0 };
+    exchange(10, Ask { lease: used, life_us: 20 * SECOND, ..Ask::default() });
+    let free = [10, 100, 9, 100].map(|limit| exchange(limit, Ask { peek: true, ..Ask::default() }).free);
+    assert_eq!(free, [0, 40, 0, 40]);
+}
