@@ -24,6 +24,7 @@ use ratelimit_common::{
     abi::{
         self, Bucket, Limit, LimitSet, TotalState,
         policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
+        service::MAX_TOTALS,
     },
     limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
 };
@@ -55,12 +56,14 @@ impl Desired {
         }
     }
 
-    /// The words of the totals of a service, or of the host, where they have to be moved before this policy takes the place of another: only ever ahead.
+    /// The words of the totals of a service, or of the host, where they have to be moved before this policy takes the place of another: only ever ahead. `held_q8` is
+    /// what CPUs have taken of each limit and not spent, which nobody gets any more.
     pub fn carried_total(
         &self,
         before: &abi::Policy,
         index: u32,
         mut state: TotalState,
+        held_q8: [u64; MAX_TOTALS],
         now_q8: u64,
     ) -> TotalState {
         // What another service had spent at the place is forgotten, not carried over.
@@ -68,9 +71,10 @@ impl Desired {
             return state;
         }
         let (old, new) = (total::of(before, index), total::of(&self.policy, index));
-        for (word, (was, is)) in state.tat_q8.iter_mut().zip(old.iter().zip(new)) {
+        for ((word, held_q8), (was, is)) in state.tat_q8.iter_mut().zip(held_q8).zip(old.iter().zip(new)) {
             let standing = standing(*word, now_q8);
-            if let Some(next) = after(&was.limit, &is.limit, standing).filter(|next| *next > standing) {
+            let spent = FULL_FOR_LONG.max(standing - AheadQ8::from(held_q8));
+            if let Some(next) = after(&was.limit, &is.limit, spent).filter(|next| *next > standing) {
                 *word = now_q8.wrapping_add(next as u64);
             }
         }

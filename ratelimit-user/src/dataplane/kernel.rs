@@ -173,13 +173,14 @@ impl KernelMaps {
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
+        let held_q8 = self.held(&desired.changed_totals)?;
         // Before, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
         // With the lane open: a full table takes half a second to look through.
         self.begin_services(&desired.new_services)?;
         let before = if desired.changed_totals.is_empty() { None } else { self.policy() };
         self.lane.close()?;
-        let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired));
+        let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired, &held_q8));
         let mut put =
             || self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"));
         if let Err(error) = carried.and_then(|()| put()) {

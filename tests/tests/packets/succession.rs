@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{Bucket, Reason, TotalState, Verdict, counter::Fate},
+    abi::{Bucket, Reason, TotalState, Verdict, counter::Fate, service::MAX_TOTALS},
     limit::gcra::time_q8,
 };
 use ratelimit_ebpf::rows::{Row, Rows as _};
@@ -47,7 +47,7 @@ impl Host {
             let state = TotalState {
                 tat_q8: std::array::from_fn(|place| self.memory.read(Memory::along(words, place))),
             };
-            let carried = next.carried_total(&self.desired.policy, *total, state, now_q8);
+            let carried = next.carried_total(&self.desired.policy, *total, state, [0; MAX_TOTALS], now_q8);
             for (place, word_q8) in carried.tat_q8.into_iter().enumerate() {
                 self.memory.write(Memory::along(words, place), word_q8);
             }

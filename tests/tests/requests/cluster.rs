@@ -136,7 +136,10 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
         .flat_map(|algorithm| MODES.map(|mode| format!("{algorithm}/{mode}")))
         .collect();
     let per_second = 12;
+    let began = Instant::now();
     let (all, asked) = ask_all(&hosts, &apis, per_second, lasting);
+    // On a busy machine the last questions take a little longer than they were to.
+    let took = began.elapsed().as_secs_f64();
     let seconds = lasting.as_secs_f64();
     // Who has not asked has not been refused: of hosts that were held up, only what they got at most can be told.
     let is_on_time = asked * 10 >= per_second * hosts.len() as u64 * lasting.as_secs() * 8;
@@ -152,7 +155,7 @@ fn no_more_than_the_bound(url: &str, lasting: Duration) {
         let total = served.len() as f64;
         println!("{api}: {in_a_second} in a second of at most {bound}, {total} in {seconds:.0} s");
         assert!(in_a_second as u64 <= bound, "{api}: {in_a_second} in a second");
-        assert!(total <= LIMIT as f64 * (seconds + 1.0), "{api}: {total} in {seconds} s");
+        assert!(total <= LIMIT as f64 * (took + 1.0), "{api}: {total} in {took:.3} s");
         assert!(!is_on_time || total >= LIMIT as f64 * seconds * 0.7, "{api}: {total} in {seconds} s");
     }
 }

@@ -1,10 +1,12 @@
 //! The totals of services and of the host when their limits change: what was spent under the old one, and what CPUs hold without having spent it.
 
+use std::collections::BTreeMap;
+
 use aya::maps::PerCpuValues;
 use ratelimit_common::{
     abi::{
         self, Share, Total, TotalState,
-        service::{HOST_TOTAL, MAX_TOTALS},
+        service::{HOST_TOTAL, MAX_TOTALS, Party},
     },
     limit::gcra,
 };
@@ -46,6 +48,12 @@ impl KernelMaps {
         Ok(())
     }
 
+    /// What CPUs have taken of each limit of these totals and not spent.
+    pub(super) fn held(&self, totals: &[u32]) -> Result<Vec<[u64; MAX_TOTALS]>, DataplaneError> {
+        let read = |total| self.shares.get(total, 0).map_err(DataplaneError::map("read the shares of CPUs"));
+        totals.iter().map(|total| Ok(held(&read(total)?))).collect()
+    }
+
     /// Moves the buckets of totals so far ahead that the policy that comes next gives nothing of them again. To be
     /// called right before the policy comes into force: a bucket may be beyond its tolerance from here on, which refuses everything. What CPUs take
     /// in the microseconds between reading a bucket and writing it is not counted.
@@ -53,10 +61,12 @@ impl KernelMaps {
         &mut self,
         before: &abi::Policy,
         desired: &Desired,
+        held_q8: &[[u64; MAX_TOTALS]],
     ) -> Result<(), DataplaneError> {
         let now_q8 = gcra::time_q8(probe::now_ns());
+        let held_q8: BTreeMap<u32, _> = desired.changed_totals.iter().copied().zip(held_q8).collect();
         self.change_totals(&desired.changed_totals, |index, state| {
-            desired.carried_total(before, index, state, now_q8)
+            desired.carried_total(before, index, state, *held_q8[&index], now_q8)
         })
     }
 
@@ -88,6 +98,14 @@ impl KernelMaps {
     }
 }
 
+fn held(shares: &[Share]) -> [u64; MAX_TOTALS] {
+    let of_limit = |limit| {
+        let places = [Party::Untracked, Party::Tracked].map(|party| Share::place(limit, party));
+        shares.iter().flat_map(|share| places.map(|place| share.pool_q8[place])).fold(0, u64::saturating_add)
+    };
+    std::array::from_fn(of_limit)
+}
+
 fn spent(totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
     let word = |total: &Total| match total.limit.tolerance_q8 {
         0 => 0,
@@ -112,6 +130,15 @@ mod tests {
     use ratelimit_common::abi::{Limit, Service};
 
     use super::*;
+
+    #[test]
+    fn what_cpus_hold_of_a_limit_is_added_up_for_sources_with_state_and_without() {
+        let mut shares = [Share::EMPTY; 2];
+        shares[0].pool_q8[Share::place(0, Party::Untracked)] = 5;
+        shares[1].pool_q8[Share::place(0, Party::Proven)] = 7;
+        shares[1].pool_q8[Share::place(1, Party::Untracked)] = 11;
+        assert_eq!(held(&shares), [12, 11]);
+    }
 
     #[test]
     fn a_bucket_beyond_its_tolerance_is_empty_and_every_other_stays() {

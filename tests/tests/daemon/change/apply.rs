@@ -57,7 +57,8 @@ fn totals_that_become_slower_or_get_a_bigger_burst_give_nothing_again_by_apply_o
         let spend = || {
             let before = edge.dropped(place);
             let sent = sent(flood(&edge, ONE, EDGE_V4, 8_000, 0.4));
-            sent - (edge.dropped(place) - before)
+            // The host drops a few packets more than the flood has: those that the interfaces themselves send.
+            sent.saturating_sub(edge.dropped(place) - before)
         };
         let first = spend();
         assert!((1_500..=2_000).contains(&first), "{place}: {first} passed at first");

