@@ -1,6 +1,6 @@
 //! Instructions of the translated program that a packet takes, for the ways that matter in a flood.
 
-use std::{thread, time::Duration};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use ratelimit_tests::frames::Ipv4;
@@ -30,8 +30,6 @@ const PATHS: [&str; 7] = [
     "blocked, list of 100 000",
     "passes",
 ];
-/// The express lane opens so long after a change of policy or lists, at the latest.
-const CLOSED: Duration = Duration::from_millis(700);
 /// Packets before the one that is looked at, so that whatever is spent or remembered is.
 const SETTLING: u32 = 300_000;
 
@@ -72,7 +70,6 @@ pub(crate) fn measure(cores: Cores, interrupt: &Interrupt) -> Result<Vec<Execute
 fn one(path: &Path, cpu: usize) -> Result<Executed> {
     let mut subject = paths::subject(path, case::TABLE_ENTRIES)?;
     let translated = Translated::of(subject.xdp().info()?.id())?;
-    thread::sleep(CLOSED);
     for _ in 0..paths::SETTLING {
         subject.reason(&path.frame)?;
     }
@@ -88,7 +85,7 @@ fn in_a_spent_prefix(cpu: usize) -> Result<Executed> {
     let translated = Translated::of(subject.xdp().info()?.id())?;
     let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources: CROWD, frame_len: 64 };
     let crowd = Varied::new(&traffic, subject.xdp())?;
-    thread::sleep(CLOSED);
+    thread::sleep(paths::CLOSED);
     crowd.ns(CROWD * 40)?;
     for last in 0..TRIED {
         let frame = Ipv4::from([10, 0, 77, last]).udp_frame(22);

@@ -1,6 +1,6 @@
 //! Nanoseconds per packet for each way that a packet can end.
 
-use std::net::Ipv6Addr;
+use std::{net::Ipv6Addr, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use ratelimit_tests::frames::{ARP, IPV4, Ipv4, Ipv6, ethernet};
@@ -33,6 +33,8 @@ const TRACKED_TOTAL: &str = "[source]\nladder = false\nlimits = [\"1000 packets/
 /// No source needs an entry, and the total is spent.
 pub(super) const SPENT_TOTAL: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n[[service]]\nname = \"dns\"\n\
     match = { protocol = \"udp\", ports = [53] }\ntotal = [\"4 packets/day\"]\n";
+/// The express lane opens so long after a change of policy or lists, at the latest.
+pub(super) const CLOSED: Duration = Duration::from_millis(700);
 /// Packets until a total is spent and every source that will have an entry has it.
 pub(super) const SETTLING: u32 = 600;
 
@@ -178,6 +180,7 @@ fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCos
     Ok(PathCost { path: path.name, sources, reason, cost })
 }
 
+/// A loaded program with the policy and the lists of a path, whose express lane may open.
 pub(super) fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
     let mut subject = Subject::new(path.policy, table_entries);
     if let Some(listed) = path.listed {
@@ -189,5 +192,6 @@ pub(super) fn subject(path: &Path, table_entries: u32) -> Result<Subject> {
             Listed::Blocked | Listed::Allowed => subject.list(["10.0.0.0/8".parse()?], listed),
         }
     }
+    thread::sleep(CLOSED);
     Ok(subject)
 }
