@@ -87,7 +87,7 @@ impl StateKeeper {
             Some(kept) => kept,
             None => of_older_build(&older, clock(&boot)),
         };
-        tell_of_reboot(kept.reboot());
+        tell_of_reboot(kept.reboot(), &clock(&boot));
         if probe::is_in_memory(directory) {
             log::warning(format!(
                 "blocks and allows are kept in {}, which is in memory: they are gone after a reboot; name a directory that stays with --keep",
@@ -208,19 +208,19 @@ fn clock(boot: &str) -> BootClock {
 }
 
 /// Says what a boot made of blocks that end. Only the wall clock knows how long the host was down, and it may be wrong at boot.
-fn tell_of_reboot(Reboot { ended, written_ms }: Reboot) {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = moment::utc(unix.as_secs());
+fn tell_of_reboot(Reboot { ended, written_ms }: &Reboot, clock: &BootClock) {
+    let now = moment::utc(clock.unix_ms / 1_000);
     if let Some(written_ms) = written_ms {
         log::warning(format!(
             "the clock is behind: it says {now}, and blocks were written down at {}; each lasts for what it had left then, from now on",
             moment::utc(written_ms / 1_000)
         ));
     }
-    if ended > 0 {
+    if !ended.is_empty() {
         log::info(format!(
-            "{ended} {} ended while this host was down, by its clock, which says {now}",
-            if ended == 1 { "block" } else { "blocks" }
+            "{} {} ended while this host was down, by its clock, which says {now}",
+            ended.len(),
+            if ended.len() == 1 { "block" } else { "blocks" }
         ));
     }
 }

@@ -3,7 +3,7 @@
 //! Within one boot the kernel's lists are what holds, and this only says what they cannot: blocks behind longer ones, what waits for the
 //! store. After a reboot there are no lists, and this is all there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ratelimit_common::abi::{ListEntry, list};
 use serde::{Deserialize, Serialize};
@@ -98,10 +98,10 @@ pub(super) struct KeptState {
 }
 
 /// What a boot made of blocks that end, by the wall clock: nothing else says how long a host was down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reboot {
-    /// Blocks that ended meanwhile.
-    pub(super) ended: usize,
+    /// Prefixes of which a block ended meanwhile.
+    pub(super) ended: BTreeSet<Prefix>,
     /// The latest time that something was written at, in milliseconds since 1970, if the clock is behind that.
     pub(super) written_ms: Option<u64>,
 }
@@ -158,9 +158,11 @@ impl KeptState {
             Note::Begin { boot, .. } => self.is_this_boot = boot == self.clock.boot,
             Note::Prefix(prefix, saying) => {
                 let Ok(prefix) = prefix.parse() else { return };
+                // The last note about a prefix counts.
+                self.reboot.ended.remove(&prefix);
                 let saying = Saying {
-                    block: saying.block.and_then(|block| self.present(block)),
-                    everywhere: saying.everywhere.and_then(|block| self.present(block)),
+                    block: saying.block.and_then(|block| self.present(prefix, block)),
+                    everywhere: saying.everywhere.and_then(|block| self.present(prefix, block)),
                     ..saying
                 };
                 match saying == Saying::default() {
@@ -185,18 +187,20 @@ impl KeptState {
     }
 
     /// What a boot made of blocks that end.
-    pub(super) fn reboot(&self) -> Reboot {
-        self.reboot
+    pub(super) fn reboot(&self) -> &Reboot {
+        &self.reboot
     }
 
-    /// A block with its end by the present clock; none if it is over.
-    fn present(&mut self, block: KeptBlock) -> Option<KeptBlock> {
+    /// A block of a prefix with its end by the present clock; none if it is over.
+    fn present(&mut self, prefix: Prefix, block: KeptBlock) -> Option<KeptBlock> {
         let Some(end) = block.until else { return Some(block) };
         let until_ns = self.clock.until_ns(end, self.is_this_boot);
         let is_over = until_ns <= self.clock.now_ns;
         if !self.is_this_boot {
             let written_ms = end.left_ms.map(|left_ms| end.unix_ms.saturating_sub(left_ms));
-            self.reboot.ended += usize::from(is_over);
+            if is_over {
+                self.reboot.ended.insert(prefix);
+            }
             self.reboot.written_ms =
                 written_ms.filter(|written| *written > self.clock.unix_ms).max(self.reboot.written_ms);
         }
@@ -381,17 +385,22 @@ pub(super) mod tests {
         let reboot = |clock: BootClock| {
             let mut kept = KeptState::nothing(clock);
             notes.iter().cloned().for_each(|note| kept.learn(note));
-            kept.reboot()
+            kept.reboot().clone()
         };
         for unix_ms in [0, 5_000, first.unix_ms - 1] {
             let next = BootClock { boot: "two".to_owned(), now_ns: 5_000_000_000, unix_ms };
             assert_eq!(found(&notes, &next).unwrap().until_ns, Some(65_000_000_000), "{unix_ms}");
-            assert_eq!(reboot(next), Reboot { ended: 0, written_ms: Some(first.unix_ms) });
+            assert_eq!(reboot(next), Reboot { ended: BTreeSet::new(), written_ms: Some(first.unix_ms) });
         }
         let later = BootClock { now_ns: 5_000_000_000, ..clock("two", 120) };
         assert_eq!(reboot(later), Reboot::default());
         let over = BootClock { now_ns: 5_000_000_000, ..clock("two", 161) };
-        assert_eq!(reboot(over), Reboot { ended: 1, written_ms: None });
+        assert_eq!(reboot(over.clone()), Reboot { ended: [NET.parse().unwrap()].into(), written_ms: None });
+        // A block that was taken back before the boot has not ended in it.
+        let mut kept = KeptState::nothing(over);
+        let taken_back = Note::Prefix(NET.to_owned(), Saying::default());
+        notes.iter().cloned().chain([taken_back]).for_each(|note| kept.learn(note));
+        assert_eq!(*kept.reboot(), Reboot::default());
         assert_eq!(
             reboot(clock("one", 161)),
             Reboot::default(),

@@ -21,7 +21,7 @@ impl Log {
         Self { limit, room: limit, period_us }
     }
 
-    /// The same limit, with a ring for so many units, or for as many as the limit has if those are more.
+    /// This limit with a ring for so many units, or for as many units as the limit admits if those are more.
     pub fn with_room(self, units: u64) -> Self {
         Self { room: units.clamp(self.limit, u64::from(u32::MAX)), ..self }
     }

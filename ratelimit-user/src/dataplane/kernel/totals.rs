@@ -49,9 +49,9 @@ impl KernelMaps {
     }
 
     /// What CPUs have taken of each limit of these totals and not spent.
-    pub(super) fn held(&self, totals: &[u32]) -> Result<Vec<[u64; MAX_TOTALS]>, DataplaneError> {
+    pub(super) fn held(&self, totals: &[u32]) -> Result<BTreeMap<u32, [u64; MAX_TOTALS]>, DataplaneError> {
         let read = |total| self.shares.get(total, 0).map_err(DataplaneError::map("read the shares of CPUs"));
-        totals.iter().map(|total| Ok(held(&read(total)?))).collect()
+        totals.iter().map(|total| Ok((*total, held(&read(total)?)))).collect()
     }
 
     /// Moves the buckets of totals so far ahead that the policy that comes next gives nothing of them again. To be
@@ -61,12 +61,11 @@ impl KernelMaps {
         &mut self,
         before: &abi::Policy,
         desired: &Desired,
-        held_q8: &[[u64; MAX_TOTALS]],
+        held_q8: &BTreeMap<u32, [u64; MAX_TOTALS]>,
     ) -> Result<(), DataplaneError> {
         let now_q8 = gcra::time_q8(probe::now_ns());
-        let held_q8: BTreeMap<u32, _> = desired.changed_totals.iter().copied().zip(held_q8).collect();
         self.change_totals(&desired.changed_totals, |index, state| {
-            desired.carried_total(before, index, state, *held_q8[&index], now_q8)
+            desired.carried_total(before, index, state, held_q8[&index], now_q8)
         })
     }
 
