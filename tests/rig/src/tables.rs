@@ -8,7 +8,7 @@ use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
 use aya_ebpf::{
     Global,
-    btf_maps::{HashMap, LruHashMap, PerCpuArray},
+    btf_maps::{Array, HashMap, LruHashMap, PerCpuArray},
     helpers::{bpf_jiffies64, bpf_ktime_get_ns},
     macros::btf_map,
 };
@@ -53,6 +53,19 @@ static COUNTED: LruHashMap<u64, Window, 1> = LruHashMap::new();
 #[btf_map]
 static BLOCKED: HashMap<u64, u64, 1> = HashMap::new();
 
+/// One word for the sources of a hash: until which tick they are refused, and 0 is for good.
+#[btf_map]
+static REFUSED_UNTIL: Array<u64, 1> = Array::new();
+
+/// Packets that `know_and_drop` has refused.
+#[btf_map]
+static REFUSED: PerCpuArray<u64, 1> = PerCpuArray::new();
+
+/// Spreads sources over their words: 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The upper 16 bits of a product choose among 65 536 words, as many as the limiter has cells.
+const WORD_SHIFT: u32 = 48;
+
 /// Whether this CPU may let one more through in this tick; if so, it has.
 #[inline(always)]
 pub(crate) fn is_within_tick() -> bool {
@@ -69,6 +82,25 @@ pub(crate) fn is_within_tick() -> bool {
         (*slot).left -= 1;
     }
     true
+}
+
+/// Whether the word of a source refuses it now.
+#[inline(always)]
+pub(crate) fn is_refused_by_its_word(source: u64) -> bool {
+    let Some(word) = REFUSED_UNTIL.get_ptr((source.wrapping_mul(SPREAD) >> WORD_SHIFT) as u32) else {
+        return false;
+    };
+    // SAFETY: the verifier sees that the pointer comes from the table; the helper only reads a number.
+    let (until, now) = unsafe { (*word, bpf_jiffies64()) };
+    until == 0 || until > now
+}
+
+#[inline(always)]
+pub(crate) fn count_refused() {
+    if let Some(count) = REFUSED.get_ptr_mut(0) {
+        // SAFETY: as in `is_within_tick`.
+        unsafe { *count = (*count).wrapping_add(1) };
+    }
 }
 
 #[inline(always)]

@@ -12,10 +12,11 @@ const BOTTOM: f64 = 100.0;
 /// Part of a group's width that is left empty behind it.
 const GAP: f64 = 0.2;
 /// Dark to light: ours stands out, peers are the warm ones. Readable in grey.
-const COLOURS: [(&str, &str); 10] = [
+const COLOURS: [(&str, &str); 11] = [
     ("bare", "#9e9e9e"),
     ("reader", "#c8c8c8"),
     ("as-many", "#b0bec5"),
+    ("least", "#90a4ae"),
     ("ours", "#0b6e4f"),
     ("ours-no-gate", "#7fc8a9"),
     ("nft", "#c0392b"),

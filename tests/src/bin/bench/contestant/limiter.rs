@@ -1,9 +1,11 @@
-//! The rig's own programs that limit: one that only counts what it passes, and a peer with a table of sources.
+//! The rig's own programs that limit: one that only counts what it passes, one that does the least that a limiter of sources does, and a peer
+//! with a table of sources.
 
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use aya::{Ebpf, EbpfLoader, maps};
+use ratelimit_common::limit::prefilter;
 use rustix::time::{ClockId, clock_getres};
 
 use crate::{
@@ -54,6 +56,8 @@ impl Terms {
             .override_global("PER_WINDOW", &self.per_window, true)
             .override_global("WINDOW_NS", &self.window_ns, true)
             .override_global("PORT", &traffic::PORT, true)
+            // A word per source that shares it: as many as the limiter's prefilter has cells.
+            .map_max_entries("REFUSED_UNTIL", prefilter::CELLS)
             .map_max_entries("COUNTED", self.table_entries)
             .map_max_entries("BLOCKED", self.listed.max(1))
             .load(rig::OBJECT)
@@ -64,6 +68,11 @@ impl Terms {
 /// Passes so many packets per tick and drops all others, without a look at them.
 pub(super) fn pass_some(terms: Terms, interface: &str) -> Result<Ebpf> {
     rig::attached(terms.load()?, "pass_some", interface)
+}
+
+/// Reads the headers and one word of the source, counts, and drops all but what a total admits in a tick.
+pub(super) fn know_and_drop(terms: Terms, interface: &str) -> Result<Ebpf> {
+    rig::attached(terms.load()?, "know_and_drop", interface)
 }
 
 /// A count for each source in an LRU hash, behind a hash of blocked addresses.

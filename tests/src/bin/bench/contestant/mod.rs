@@ -32,6 +32,8 @@ enum Kind {
     Bare(&'static str),
     /// A program of the rig that passes as many packets as the policy admits.
     AsMany,
+    /// The least that a limiter of sources does: a program of the rig.
+    Least,
     /// The limiter of the rig.
     Lru,
     /// The limiter as operators run it: the daemon.
@@ -64,7 +66,7 @@ enum Peer {
 pub(crate) const YARDSTICK: &str = "bare";
 
 /// Everybody there is, the yardstick first.
-pub(crate) const ALL: [Contestant; 12] = {
+pub(crate) const ALL: [Contestant; 13] = {
     use Runs::{Always, Asked, Full};
     const fn row(
         name: &'static str,
@@ -79,6 +81,7 @@ pub(crate) const ALL: [Contestant; 12] = {
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
         row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Full),
         row("as-many", "bare, passes what the policy admits", Kind::AsMany, Full, Asked),
+        row("least", "headers, a word per source, a count", Kind::Least, Full, Asked),
         row("ours", "ratelimit", Kind::Ours(Prefiltering::Default), Always, Always),
         row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Prefiltering::OffWithoutBudget), Always, Full),
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Prefiltering::Off), Asked, Asked),
@@ -116,6 +119,8 @@ impl Contestant {
             Kind::AsMany => {
                 place::inside(inside, || limiter::pass_some(Terms::of(case)?, inlet)).map(InPlace::Program)
             }
+            Kind::Least => place::inside(inside, || limiter::know_and_drop(Terms::of(case)?, inlet))
+                .map(InPlace::Program),
             Kind::Lru => {
                 let blocked = case.blocked();
                 place::inside(inside, || limiter::count_in_lru(Terms::of(case)?, blocked, inlet))
