@@ -1,7 +1,5 @@
 //! Until when a certificate is good. Nothing else of it is looked at here: TLS does that.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 /// How long before its end a certificate is warned of.
 const SOON_DAYS: u64 = 14;
 const DAY: u64 = 86_400;
@@ -17,11 +15,6 @@ pub(crate) fn warning(file: &str, expires: u64, now: u64) -> Option<String> {
     }
     let days = (expires - now) / DAY;
     (days < SOON_DAYS).then(|| format!("certificate {file} expires in {days} days; {remedy}"))
-}
-
-/// The time of the wall, in seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// When the first certificate of a chain ends that ends, in seconds since 1970.

@@ -1,9 +1,19 @@
-//! The time that decisions are made by: the wall's when it was made, and from then on the monotonic clock's. A wall clock that is set does not
-//! refill buckets or open windows; the next start takes it over.
+//! The wall clock, and the clock that decisions are made by.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A clock.
+/// What the wall clock says now, as the time since 1970. A wall clock that is set to a time before 1970 counts as 1970.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What the wall clock says now, in milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    since_1970().as_millis() as u64
+}
+
+/// The clock that decisions are made by: it starts at the wall clock's time and goes on with the monotonic clock. Setting the wall clock neither refills
+/// buckets nor opens windows; the next start of the process takes the new time over.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -13,8 +23,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that shows the wall's time now.
     pub fn start() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_us: since.as_micros() as u64 }
+        Self { started: Instant::now(), started_us: since_1970().as_micros() as u64 }
     }
 
     /// Microseconds since 1970.

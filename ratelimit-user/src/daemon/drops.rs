@@ -1,14 +1,12 @@
 //! Refused packets on their way from the kernel to whoever wants to know.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
 use super::trace::Trace;
 use crate::{
+    clock,
     compile::Places,
     dataplane::{drops::DropRing, probe},
     drops::{Recent, Sighting, Telling},
@@ -47,13 +45,7 @@ impl Drops {
         services: &Places,
         mut tell: impl FnMut(&Arc<Sighting>),
     ) {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let telling = Telling {
-            policy,
-            services,
-            now_ns: probe::now_ns(),
-            unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
-        };
+        let telling = Telling { policy, services, now_ns: probe::now_ns(), unix_ms: clock::unix_ms() };
         if let Some(trace) = &mut self.trace {
             trace.know(services);
         }

@@ -1,14 +1,12 @@
 //! Why an address is treated as it is, on the running host.
 
-use std::{
-    net::IpAddr,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::net::IpAddr;
 
 use ratelimit_common::abi;
 
 use super::{drops::Drops, enforcer::EnforcedPolicy, host::Host};
 use crate::{
+    clock,
     control::protocol::Reply,
     dataplane::probe,
     drops::Sighting,
@@ -40,7 +38,7 @@ pub(super) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainCon
         lists: &host.lists.lists,
         reserve: facts.reserve,
         now_ns: probe::now_by(kernel.clock()),
-        unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        unix_seconds: clock::since_1970().as_secs(),
     }
 }
 

@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 
 use super::{host::HostCell, traffic::CopiedFrame};
 use crate::{
+    clock,
     compile::Places,
     control::protocol::Reply,
     dataplane::{interface, probe},
@@ -103,8 +104,8 @@ impl FrameNames {
             return None;
         }
         let sampled = Sampled::of(*header, &copy.bytes);
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ns = (unix.as_nanos() as u64).saturating_sub(probe::now_ns().saturating_sub(header.time_ns));
+        let ns_ago = probe::now_ns().saturating_sub(header.time_ns);
+        let unix_ns = (clock::since_1970().as_nanos() as u64).saturating_sub(ns_ago);
         let source = sampled.source.map(|address| self.source.around(address));
         if source.is_none() && !filter.wants_without_source(cause.reason) {
             return None;

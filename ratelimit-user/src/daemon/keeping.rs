@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde::Deserialize;
@@ -19,6 +18,7 @@ use super::{
     state_dir::{self, StateDir},
 };
 use crate::{
+    clock,
     cluster::gossip::{Gossip, Numbers, Saved, WaitingEdit},
     compile::lists::{Lists, Prefix},
     dataplane::probe,
@@ -81,13 +81,13 @@ impl StateKeeper {
         };
         let boot =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-        let (journal, kept) = Journal::read(directory, clock(&boot));
+        let (journal, kept) = Journal::read(directory, boot_clock(&boot));
         let older = state.path().join(OLDER);
         let kept = match kept {
             Some(kept) => kept,
-            None => of_older_build(&older, clock(&boot)),
+            None => of_older_build(&older, boot_clock(&boot)),
         };
-        tell_of_reboot(kept.reboot(), &clock(&boot));
+        tell_of_reboot(kept.reboot(), &boot_clock(&boot));
         if probe::is_in_memory(directory) {
             log::warning(format!(
                 "blocks and allows are kept in {}, which is in memory: they are gone after a reboot; name a directory that stays with --keep",
@@ -108,7 +108,7 @@ impl StateKeeper {
 
     /// Both clocks now.
     fn clock(&self) -> BootClock {
-        clock(&self.boot)
+        boot_clock(&self.boot)
     }
 
     /// What has to be synced before somebody is told that it is on disk.
@@ -202,9 +202,8 @@ fn waiting_note(waiting: WaitingEdit, clock: &BootClock) -> Note {
     Note::Waiting(waiting, until_ns.map(|until_ns| clock.end(until_ns)))
 }
 
-fn clock(boot: &str) -> BootClock {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    BootClock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: unix.as_millis() as u64 }
+fn boot_clock(boot: &str) -> BootClock {
+    BootClock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: clock::unix_ms() }
 }
 
 /// Says what a boot made of blocks that end. Only the wall clock knows how long the host was down, and it may be wrong at boot.

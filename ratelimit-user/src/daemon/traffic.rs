@@ -5,7 +5,7 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use ratelimit_common::abi::sample::SampleHeader;
@@ -13,6 +13,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::{host::HostCell, log, remaining};
 use crate::{
+    clock,
     compile::Places,
     dataplane::{
         kernel::Meters,
@@ -292,14 +293,13 @@ fn view(
     lost: u64,
     problem: Option<&str>,
 ) -> Option<StatsView> {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let span = StatsSpan {
         before: before.counters.as_ref()?,
         after: after.counters.as_ref()?,
         samples,
         lost,
         span_ms: u64::try_from((after.at - before.at).as_millis()).unwrap_or(u64::MAX),
-        unix_ms: unix.as_secs() * 1_000 + u64::from(unix.subsec_millis()),
+        unix_ms: clock::unix_ms(),
         policy: &after.policy,
         attack_state: after.attack_state,
         problem,

@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use nix::{
@@ -18,7 +18,10 @@ use nix::{
 };
 
 use super::{DataplaneError, framing::Framing, interface::Interface};
-use crate::capture::{Captured, LinkType};
+use crate::{
+    capture::{Captured, LinkType},
+    clock,
+};
 
 /// The kind of a packet that this host sends.
 const OUTGOING: u8 = 4;
@@ -107,7 +110,7 @@ impl Tap {
             known.map(|(_, link_type)| (*link_type, from.pkttype() == OUTGOING))
         };
         let Some((link_type, is_outgoing)) = from.and_then(of) else { return Ok(None) };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = clock::since_1970();
         let Some((offload, bytes)) = self.buffer[..len].split_at_checked(OFFLOAD_HEADER) else {
             return Ok(None);
         };

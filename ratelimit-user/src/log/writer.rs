@@ -1,9 +1,6 @@
 //! Takes the events of this program and writes them.
 
-use std::{
-    env, io,
-    time::{Duration, SystemTime},
-};
+use std::{env, io};
 
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -13,7 +10,7 @@ use tracing::{
 };
 
 use super::{LogFormat, entry::LogEntry, journal::SystemJournal, stderr::PatientStream};
-use crate::moment;
+use crate::{clock, moment};
 
 /// What the targets of this program's events begin with. Libraries have events too, of every frame and connection.
 const OURS: &str = "ratelimit";
@@ -89,6 +86,5 @@ impl Subscriber for LogWriter {
 }
 
 fn now() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    moment::utc_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    moment::utc_ms(clock::unix_ms())
 }

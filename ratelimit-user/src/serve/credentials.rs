@@ -16,7 +16,7 @@ use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{protocol::Protocol, tls};
 use crate::{
-    certificate, log,
+    certificate, clock, log,
     policy::{Listen, ListenTls},
     requests::decision_service::DecisionService,
     secret_file::{self, TokenDigest},
@@ -153,7 +153,7 @@ impl Credentials {
         certificate::warning(
             &certificates.files.certificate.display().to_string(),
             expires,
-            certificate::now(),
+            clock::since_1970().as_secs(),
         )
     }
 }

@@ -1,13 +1,11 @@
 //! Everything that the page shows at one moment, as one event of its stream.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::decisions::DecisionRates;
 use crate::{
-    attacks::AttackSummary, build::BUILD, cluster::members::Member, control::protocol::Status, moment,
+    attacks::AttackSummary, build::BUILD, clock, cluster::members::Member, control::protocol::Status, moment,
 };
 
 /// Hosts of a cluster that are told of.
@@ -52,8 +50,7 @@ struct Dated<'p, P> {
 impl<P: Serialize> Picture<'_, P> {
     /// As an event of a stream; nothing if it cannot be written as JSON.
     pub fn event(&self) -> Option<Bytes> {
-        let unix_ms =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let unix_ms = clock::unix_ms();
         let at = moment::utc_ms(unix_ms);
         event("picture", &Dated { version: VERSION, at, unix_ms, build: BUILD, picture: self })
     }

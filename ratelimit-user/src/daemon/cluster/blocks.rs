@@ -1,15 +1,12 @@
 //! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
 
-use std::{
-    cell::RefCell,
-    path::Path,
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{cell::RefCell, path::Path, time::Instant};
 
 use ratelimit_common::abi::{ListEntry, list};
 
 use super::{Cluster, owner::owner, panicked::caught};
 use crate::{
+    clock,
     cluster::{
         blocks::{HostBlock, Layer, ListEdit, ThisHost},
         gossip::{Gossip, GossipUpdate},
@@ -76,10 +73,10 @@ pub(in crate::daemon) fn join(
     kept: &KeptState,
     lists: &Lists,
 ) -> Result<Cluster, Failure> {
-    let (now_ns, unix) = (probe::now_ns(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let now_ns = probe::now_ns();
     let name = policy.host().map_or_else(probe::host_name, str::to_owned);
     let inherited = kept.inherited(lists, &name, now_ns);
-    let gossip = Gossip::new(&name, unix.as_millis() as u64, &kept.saved(), inherited, now_ns)
+    let gossip = Gossip::new(&name, clock::unix_ms(), &kept.saved(), inherited, now_ns)
         .map_err(|reason| Failure::usage(format!("[cluster] host: {reason}")))?;
     Cluster::new(policy, &name, gossip.owned_by(owner(state)?))
 }

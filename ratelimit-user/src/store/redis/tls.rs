@@ -20,7 +20,7 @@ use tokio_rustls::{
 
 use super::store_error::StoreError;
 use crate::{
-    certificate, log,
+    certificate, clock, log,
     policy::address::{Endpoint, Tls},
     secret_file,
     stamp::Stamp,
@@ -89,8 +89,8 @@ fn connector(tls: &Tls) -> Result<TlsConnector, StoreError> {
             let chain = certificates(&identity.cert)?;
             let file = identity.cert.display().to_string();
             let expires = certificate::first_end(chain.iter().map(AsRef::as_ref));
-            if let Some(warning) =
-                expires.and_then(|expires| certificate::warning(&file, expires, certificate::now()))
+            if let Some(warning) = expires
+                .and_then(|expires| certificate::warning(&file, expires, clock::since_1970().as_secs()))
             {
                 log::warning(warning);
             }
