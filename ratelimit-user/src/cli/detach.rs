@@ -7,7 +7,7 @@ use clap::Args;
 use super::{DEFAULT_PIN, DaemonArgs, Format, order::order, output::print_done};
 use crate::{
     control::{client::daemon_is_absent, protocol::Order},
-    dataplane::{attach, pin::PinDir, probe},
+    dataplane::{detach, pin::PinDir, probe},
     failure::{ExitCode, Failure},
 };
 
@@ -64,7 +64,7 @@ impl Detach {
                 return Err(Failure::usage(message));
             }
         };
-        let unlinked = attach::detach(&pins, &names, PATIENCE);
+        let unlinked = detach::detach(&pins, &names, PATIENCE);
         if unlinked.unpinned.len() == linked.len() {
             pins.remove_all_maps()?;
         }

@@ -13,14 +13,17 @@ use crate::{
     control::protocol::{InterfaceStatus, Reply},
     dataplane::{
         DataplaneError,
-        attach::{self, Adopted, GenericMode, Guarded, Mute, Presence, RELEASE_DEADLINE, Unlinking},
+        attach::{self, Adopted, GenericMode, Guarded, Mute},
+        detach::{self, RELEASE_DEADLINE, Unlinking},
         features,
         framing::Framing,
         interface::{self, AttachMode, Interface},
         kernel::Program,
         pin::PinDir,
+        presence::Presence,
         probe,
         remount::{self, Found, HeldMaps},
+        renamed::{self, Renamed},
     },
     failure::{ExitCode, Failure},
     policy::Policy,
@@ -173,9 +176,9 @@ impl Interfaces {
         let renamed: Vec<_> = self
             .guarded
             .iter()
-            .filter_map(|guarded| attach::renamed_to(&self.pins, all, &guarded.interface, guarded.index))
+            .filter_map(|guarded| Renamed::of(&self.pins, all, &guarded.interface, guarded.index))
             .collect();
-        if let Err(error) = attach::follow(&self.pins, &renamed) {
+        if let Err(error) = renamed::follow(&self.pins, &renamed) {
             return log::error(format!("a renamed interface cannot be followed: {error}"));
         }
         // What had one of these names before, and was not renamed itself, is gone.
@@ -226,7 +229,7 @@ impl Interfaces {
         if names.is_empty() {
             return Err(Failure::new(ExitCode::Found, "no interface is guarded; nothing to detach"));
         }
-        let unlinking = attach::unlink(&self.pins, &names);
+        let unlinking = detach::unlink(&self.pins, &names);
         for name in unlinking.unpinned() {
             for guarded in self.guarded.iter().filter(|guarded| guarded.interface == *name) {
                 let _never_said = self.program.set_silent(guarded.index, false);
@@ -389,7 +392,7 @@ fn look_after(
         guarded.lost = true;
         return;
     };
-    let done = match attach::presence_among(pins, all, &name) {
+    let done = match Presence::among(pins, all, &name) {
         Presence::Ours(_) if found.framing.as_ref() == Ok(&guarded.framing) => {
             guarded.index = found.index;
             Ok(())
@@ -439,7 +442,7 @@ fn look_after(
 }
 
 fn interface_status(pins: &PinDir, guarded: &Guarded) -> InterfaceStatus {
-    let (mode, note) = match attach::presence(pins, &guarded.interface) {
+    let (mode, note) = match Presence::of(pins, &guarded.interface) {
         Ok(presence @ Presence::Ours(_)) => {
             let reason = guarded.not_native.as_ref();
             (presence.words().0, reason.map(|reason| format!("native mode is not possible: {reason}")))

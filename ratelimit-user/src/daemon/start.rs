@@ -42,6 +42,7 @@ use crate::{
         pin::{Layout, PinDir},
         probe,
         remount::HeldMaps,
+        renamed::{self, Renamed},
         sysctl::TcpSettings,
     },
     failure::Failure,
@@ -100,8 +101,8 @@ fn put_in_force(
     release: String,
     kept: &KeptState,
 ) -> Result<Started, Failure> {
-    let renamed = attach::renamed(&pins, &interface::list()?)?;
-    attach::follow(&pins, &renamed)?;
+    let renamed = Renamed::all(&pins, &interface::list()?)?;
+    renamed::follow(&pins, &renamed)?;
     for one in renamed {
         log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
     }

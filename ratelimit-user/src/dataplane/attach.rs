@@ -1,19 +1,9 @@
-//! Putting the program on interfaces, and taking it off again.
+//! Putting the program on interfaces.
 //!
 //! Nothing here ever leaves a moment without a program: a link that is ours gets the new program in place of the old
 //! one, and a program that is not ours is never touched.
 
-use std::{
-    fs, thread,
-    time::{Duration, Instant},
-};
-
-use aya::programs::{
-    ProgramError, XdpMode,
-    links::{FdLink, PinnedLink},
-    loaded_programs,
-    xdp::XdpLink,
-};
+use aya::programs::{ProgramError, XdpMode, links::FdLink, xdp::XdpLink};
 use ratelimit_common::abi::names;
 
 use super::{
@@ -22,10 +12,10 @@ use super::{
     interface::{self, AttachMode, Attached, Interface},
     kernel::Program,
     pin::{self, PinDir},
+    pinned_link,
+    presence::Presence,
+    renamed::Renamed,
 };
-
-/// How long whoever answers others meanwhile waits for the kernel to let go of links.
-pub const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// An interface with our program on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,54 +65,14 @@ pub enum GenericMode {
     Refuse,
 }
 
-/// What is on an interface, seen from this network namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// There is no such interface.
-    Missing,
-    /// The interface has no XDP program.
-    Free,
-    /// The interface has our program.
-    Ours(Attached),
-    /// The interface has a program of somebody else.
-    Foreign(Attached),
-}
-
-impl Presence {
-    /// As `status` has it: `native`, `generic`, `foreign` or `detached`, and why it is one of the latter.
-    pub fn words(self) -> (&'static str, Option<&'static str>) {
-        match self {
-            Self::Ours(attached) => (attached.mode.name(), None),
-            Self::Foreign(_) => ("foreign", Some("another program has taken the place of ours")),
-            Self::Free => ("detached", Some("our program is gone")),
-            Self::Missing => ("detached", Some("the interface is gone")),
-        }
-    }
-}
-
-/// Looks at one interface.
-pub fn presence(pins: &PinDir, name: &str) -> Result<Presence, DataplaneError> {
-    Ok(presence_among(pins, &interface::list()?, name))
-}
-
-/// Looks at one of these interfaces.
-pub fn presence_among(pins: &PinDir, all: &[Interface], name: &str) -> Presence {
-    let Some(found) = all.iter().find(|interface| interface.name == name) else { return Presence::Missing };
-    match found.attached {
-        None => Presence::Free,
-        Some(attached) if is_ours(pins, name, attached) => Presence::Ours(attached),
-        Some(attached) => Presence::Foreign(attached),
-    }
-}
-
 /// Looks at every interface before anything is loaded, so that a refusal leaves nothing behind.
 pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Result<(), DataplaneError> {
     let all = interface::list()?;
-    let renamed = renamed(pins, &all)?;
+    let renamed = Renamed::all(pins, &all)?;
     for name in names {
         // Also the earlier daemon's own program is of no use on an interface that it cannot read.
         interface::among(&all, name)?.require_framing()?;
-        match presence_among(pins, &all, name) {
+        match Presence::among(pins, &all, name) {
             Presence::Foreign(attached) if !renamed.iter().any(|one| one.now == *name) => {
                 return Err(foreign(pins, name, attached));
             }
@@ -133,7 +83,10 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
                 let reason = "an earlier daemon attached it so".to_owned();
                 return Err(DataplaneError::NotNative { interface: name.clone(), reason });
             }
-            Presence::Free if is_elsewhere(pins, name) && !renamed.iter().any(|one| one.before == *name) => {
+            Presence::Free
+                if pinned_link::is_elsewhere(pins, name)
+                    && !renamed.iter().any(|one| one.before == *name) =>
+            {
                 let reason = format!(
                     "the link pinned for that name under {} is on an interface elsewhere, in another network namespace; use \
                      another --pin, or detach it there",
@@ -143,63 +96,6 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
             }
             Presence::Missing | Presence::Free | Presence::Ours(_) | Presence::Foreign(_) => {}
         }
-    }
-    Ok(())
-}
-
-/// An interface of ours that has another name than its pin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
-    /// Its index.
-    pub index: u32,
-    /// The name of the pin.
-    pub before: String,
-    /// The interface's name.
-    pub now: String,
-}
-
-/// Interfaces that were renamed while no daemon looked.
-pub fn renamed(pins: &PinDir, all: &[Interface]) -> Result<Vec<Renamed>, DataplaneError> {
-    let mut renamed = Vec::new();
-    for before in pins.linked_interfaces()? {
-        let Some(index) = pinned_index(pins, &before) else { continue };
-        // An interface in another namespace can have that index too, but not our program without a pin of its own.
-        if let Some(one) = renamed_to(pins, all, &before, index)
-            && pinned_index(pins, &one.now) != Some(index)
-        {
-            renamed.push(one);
-        }
-    }
-    Ok(renamed)
-}
-
-/// The new name of an interface of ours, if it has one.
-pub fn renamed_to(pins: &PinDir, all: &[Interface], before: &str, index: u32) -> Option<Renamed> {
-    let now = all.iter().find(|interface| interface.index == index && interface.name != before)?;
-    // Else it is another one that was given the index of one that is gone.
-    is_ours(pins, before, now.attached?).then(|| Renamed {
-        index,
-        before: before.to_owned(),
-        now: now.name.clone(),
-    })
-}
-
-/// Gives pins the names that their interfaces have now.
-pub fn follow(pins: &PinDir, renamed: &[Renamed]) -> Result<(), DataplaneError> {
-    // In two steps, because names may have been swapped. No interface is called like the names in between; a daemon that
-    // ends there leaves pins that the next one finds to be of renamed interfaces.
-    let between = |one: &Renamed| format!(":{}", one.index);
-    for one in renamed {
-        if is_elsewhere(pins, &one.now) && !renamed.iter().any(|other| other.before == one.now) {
-            let reason = "the link of an interface in another network namespace has its pin".to_owned();
-            return Err(DataplaneError::Attach { interface: one.now.clone(), reason });
-        }
-    }
-    for one in renamed {
-        pins.rename_link(&one.before, &between(one))?;
-    }
-    for one in renamed {
-        pins.rename_link(&between(one), &one.now)?;
     }
     Ok(())
 }
@@ -214,7 +110,7 @@ pub fn attach_new(
     let mut guarded: Vec<Guarded> = Vec::new();
     for name in names {
         let all = interface::list()?;
-        if presence_among(pins, &all, name) != Presence::Free {
+        if Presence::among(pins, &all, name) != Presence::Free {
             continue;
         }
         let attached = interface::among(&all, name).and_then(|found| attach(program, pins, found, generic));
@@ -254,12 +150,12 @@ pub fn replace_all(
         if except.iter().any(|new| new.interface == name) {
             continue;
         }
-        if !is_alive(pins, &name)? {
+        if !pinned_link::is_alive(pins, &name)? {
             pins.remove_link(&name)?;
             continue;
         }
-        let Presence::Ours(attached) = presence_among(pins, &all, &name) else {
-            replace(program, pins, &name, framing_of_link(pins, &name))?;
+        let Presence::Ours(attached) = Presence::among(pins, &all, &name) else {
+            replace(program, pins, &name, pinned_link::framing(pins, &name))?;
             replaced.elsewhere.push(name);
             continue;
         };
@@ -288,89 +184,6 @@ pub fn replace_all(
     Ok(replaced)
 }
 
-/// What became of links that were to go.
-#[derive(Debug, Default)]
-pub struct Unlinked {
-    /// Interfaces without a pin. Nothing is left to be done about them: where the program still runs, the kernel or whoever holds the link open ends it.
-    pub unpinned: Vec<String>,
-    /// Those of them whose program still ran when the time was over.
-    pub slow: Vec<String>,
-    /// Pins that could not be removed; protection goes on there.
-    pub failed: Vec<DataplaneError>,
-}
-
-impl Unlinked {
-    /// That the program is off every interface, or which it is not off, and why.
-    pub fn done(self, within: Duration) -> Result<Vec<String>, DataplaneError> {
-        if let Some(error) = self.failed.into_iter().next() {
-            return Err(error);
-        }
-        if self.slow.is_empty() {
-            return Ok(self.unpinned);
-        }
-        Err(DataplaneError::StillRuns { interfaces: self.slow, seconds: within.as_secs() })
-    }
-}
-
-/// Takes the program off interfaces, and returns when it is off, or after so much time. One that is slow, or that fails, keeps no other one.
-pub fn detach(pins: &PinDir, names: &[String], within: Duration) -> Unlinked {
-    unlink(pins, names).wait(within)
-}
-
-/// Links without a pin, which the kernel lets go of.
-#[derive(Debug)]
-pub struct Unlinking {
-    unlinked: Unlinked,
-    /// Interfaces that had a pin, and the program that the link ran.
-    running: Vec<(String, Option<u32>)>,
-}
-
-/// Begins to take the program off interfaces: removes the pins that keep it there.
-pub fn unlink(pins: &PinDir, names: &[String]) -> Unlinking {
-    let mut unlinked = Unlinked::default();
-    let mut running = Vec::new();
-    for name in names {
-        let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
-        // Somebody may have removed the pin: the kernel has let go of the link, or its holder will.
-        if pins.link(name).exists() {
-            if let Err(error) = pins.remove_link(name) {
-                unlinked.failed.push(error);
-                continue;
-            }
-            running.push((name.clone(), program));
-        }
-        unlinked.unpinned.push(name.clone());
-    }
-    Unlinking { unlinked, running }
-}
-
-impl Unlinking {
-    /// Interfaces without a pin now.
-    pub fn unpinned(&self) -> &[String] {
-        &self.unlinked.unpinned
-    }
-
-    /// Returns when the program is off, or after so much time.
-    pub fn wait(self, within: Duration) -> Unlinked {
-        let Self { mut unlinked, mut running } = self;
-        // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
-        let deadline = Instant::now() + within;
-        loop {
-            let all = interface::list().unwrap_or_default();
-            running.retain(|(name, program)| {
-                let attached = interface::among(&all, name).ok().and_then(|found| found.attached);
-                attached.is_some_and(|attached| Some(attached.program_id) == *program)
-            });
-            if running.is_empty() || Instant::now() >= deadline {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        unlinked.slow = running.into_iter().map(|(name, _)| name).collect();
-        unlinked
-    }
-}
-
 /// Switches a link of ours to the program for this framing. The kernel does it in one step.
 pub fn replace(
     program: &mut Program,
@@ -379,7 +192,8 @@ pub fn replace(
     framing: Framing,
 ) -> Result<(), DataplaneError> {
     let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
-    let link = open_link(pins, name).ok_or_else(|| failed("its pinned link cannot be opened".into()))?;
+    let link =
+        pinned_link::open(pins, name).ok_or_else(|| failed("its pinned link cannot be opened".into()))?;
     let link = XdpLink::try_from(link).map_err(|e| failed(e.to_string()))?;
     let xdp = program.for_framing(framing)?;
     let id = xdp.attach_to_link(link).map_err(|e| failed(reason(&e)))?;
@@ -397,7 +211,7 @@ pub fn attach(
 ) -> Result<Guarded, DataplaneError> {
     let name = &interface.name;
     // A pin without a program on the interface is the link of an interface of that name that is gone.
-    if pins.link(name).exists() && !is_alive(pins, name)? {
+    if pins.link(name).exists() && !pinned_link::is_alive(pins, name)? {
         pins.remove_link(name)?;
     }
     let framing = interface.require_framing()?;
@@ -429,76 +243,9 @@ pub fn attach(
     })
 }
 
-/// A program is ours when the link pinned for its interface runs it.
-fn is_ours(pins: &PinDir, name: &str, attached: Attached) -> bool {
-    let program = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
-    program == Some(attached.program_id)
-}
-
-/// The pinned link of an interface. The pin itself stays.
-fn open_link(pins: &PinDir, name: &str) -> Option<FdLink> {
-    let path = pins.link(name);
-    fs::metadata(&path).ok()?;
-    Some(PinnedLink::from_pin(path).ok()?.into())
-}
-
-/// Whether the interface of a pinned link still exists, in whichever namespace. A link that cannot be asked is no sign that it does not: a
-/// process that has no descriptors left would take the program off an interface that is there.
-fn is_alive(pins: &PinDir, name: &str) -> Result<bool, DataplaneError> {
-    let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
-    let link = PinnedLink::from_pin(pins.link(name))
-        .map_err(|error| failed(format!("its pinned link cannot be opened: {error}")))?;
-    let link = FdLink::from(link);
-    let id = link.info().map_err(|error| failed(format!("its pinned link cannot be asked: {error}")))?.id();
-    let index =
-        link_interface(id).ok_or_else(|| failed("the kernel does not say where its link is".into()))?;
-    Ok(index != 0)
-}
-
-/// The index of the interface of a pinned link, in whichever namespace it is; none once the interface is gone.
-fn pinned_index(pins: &PinDir, name: &str) -> Option<u32> {
-    let link = open_link(pins, name)?;
-    link_interface(link.info().ok()?.id()).filter(|index| *index != 0)
-}
-
-/// What the program on a link reads frames as, told by its name: the interface cannot be asked where it is.
-pub fn framing_of_link(pins: &PinDir, name: &str) -> Framing {
-    let id = open_link(pins, name).and_then(|link| link.info().ok()).map(|info| info.program_id());
-    match id.and_then(program_name) {
-        // The kernel keeps fifteen letters of it.
-        Some(name) if name.starts_with(names::PROGRAM_IP) => Framing::Ip,
-        _ => Framing::Ethernet,
-    }
-}
-
-/// The name of a loaded program.
-pub fn program_name(id: u32) -> Option<String> {
-    let program = loaded_programs().flatten().find(|program| program.id() == id)?;
-    program.name_as_str().map(str::to_owned)
-}
-
-/// Whether the pinned link of a name is on an interface that is not visible here under that name.
-fn is_elsewhere(pins: &PinDir, name: &str) -> bool {
-    pins.link(name).exists() && is_alive(pins, name).unwrap_or(true)
-}
-
-/// The interface index of a link that this process has open; 0 once the interface is gone.
-///
-/// The kernel tells it in the link's fdinfo. aya has neither that nor the descriptor's number.
-fn link_interface(link_id: u32) -> Option<u32> {
-    let wanted = format!("link_id:\t{link_id}");
-    for entry in fs::read_dir("/proc/self/fdinfo").ok()?.flatten() {
-        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
-        if text.lines().any(|line| line == wanted) {
-            return text.lines().find_map(|line| line.strip_prefix("ifindex:\t")?.parse().ok());
-        }
-    }
-    None
-}
-
 /// The refusal of an interface that has somebody else's program.
 fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError {
-    let program = program_name(attached.program_id);
+    let program = pinned_link::program_name(attached.program_id);
     let is_one_of_ours = |program: &str| {
         [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP)
     };
@@ -509,7 +256,7 @@ fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError
             pin: pins.root().to_owned(),
             elsewhere: pin::with_link(interface)
                 .into_iter()
-                .find(|root| is_ours(&PinDir::new(root), interface, attached)),
+                .find(|root| pinned_link::is_ours(&PinDir::new(root), interface, attached)),
         };
     }
     DataplaneError::ForeignProgram {

@@ -5,11 +5,12 @@ use ratelimit_common::abi::{self, ABI_VERSION, Counter, names, service::MAX_SERV
 
 use super::{
     DataplaneError,
-    attach::{self, Presence},
     framing::Framing,
     interface,
     kernel::{Count, read_counts, read_lists},
     pin::{Layout, PinDir},
+    pinned_link,
+    presence::Presence,
 };
 use crate::compile::lists::Lists;
 
@@ -35,8 +36,8 @@ pub struct Remains {
 pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
     let all = interface::list()?;
     let linked = |name: String| Linked {
-        presence: attach::presence_among(pins, &all, &name),
-        framing: attach::framing_of_link(pins, &name),
+        presence: Presence::among(pins, &all, &name),
+        framing: pinned_link::framing(pins, &name),
         name,
     };
     Ok(pins.linked_interfaces()?.into_iter().map(linked).collect())

@@ -4,11 +4,12 @@ use std::{fs, path::Path};
 
 use crate::{
     dataplane::{
-        attach::{self, Presence},
         features,
         framing::Framing,
         interface::{Interface, has_vlans},
         pin::PinDir,
+        pinned_link,
+        presence::Presence,
         probe,
     },
     doctor::readings::{LinkReadings, Occupant, Virtio},
@@ -65,10 +66,10 @@ fn virtio(bits: &str) -> Virtio {
 
 fn occupant(interface: &Interface, all: &[Interface], pins: &PinDir) -> Occupant {
     let Some(attached) = interface.attached else { return Occupant::Nobody };
-    if let Presence::Ours(ours) = attach::presence_among(pins, all, &interface.name) {
+    if let Presence::Ours(ours) = Presence::among(pins, all, &interface.name) {
         return Occupant::Ours(ours.mode.name());
     }
-    match attach::program_name(attached.program_id) {
+    match pinned_link::program_name(attached.program_id) {
         Some(name) => Occupant::Foreign(attached.program_id, name),
         None if probe::require_rights("reading programs").is_err() => {
             Occupant::Unnamed(attached.program_id, "only root may ask whose it is".to_owned())

@@ -1,0 +1,81 @@
+//! The link that is pinned for an interface: which program it runs, and where its interface is. A link is read here and never changed.
+
+use std::fs;
+
+use aya::programs::{
+    links::{FdLink, PinnedLink},
+    loaded_programs,
+};
+use ratelimit_common::abi::names;
+
+use super::{DataplaneError, framing::Framing, interface::Attached, pin::PinDir};
+
+/// The pinned link of an interface. The pin itself stays.
+pub(super) fn open(pins: &PinDir, name: &str) -> Option<FdLink> {
+    let path = pins.link(name);
+    fs::metadata(&path).ok()?;
+    Some(PinnedLink::from_pin(path).ok()?.into())
+}
+
+/// The id of the program that the pinned link of an interface runs.
+pub(super) fn program_id(pins: &PinDir, name: &str) -> Option<u32> {
+    Some(open(pins, name)?.info().ok()?.program_id())
+}
+
+/// A program is ours when the link pinned for its interface runs it.
+pub(super) fn is_ours(pins: &PinDir, name: &str, attached: Attached) -> bool {
+    program_id(pins, name) == Some(attached.program_id)
+}
+
+/// What the program on a link reads frames as, told by its name: the interface cannot be asked where it is.
+pub(super) fn framing(pins: &PinDir, name: &str) -> Framing {
+    match program_id(pins, name).and_then(program_name) {
+        // The kernel keeps fifteen letters of a name.
+        Some(name) if name.starts_with(names::PROGRAM_IP) => Framing::Ip,
+        _ => Framing::Ethernet,
+    }
+}
+
+/// The name of a loaded program.
+pub fn program_name(id: u32) -> Option<String> {
+    let program = loaded_programs().flatten().find(|program| program.id() == id)?;
+    program.name_as_str().map(str::to_owned)
+}
+
+/// Whether the interface of a pinned link still exists, in whichever namespace. A link that cannot be asked is no sign that it does not: a
+/// process that has no descriptors left would take the program off an interface that is there.
+pub(super) fn is_alive(pins: &PinDir, name: &str) -> Result<bool, DataplaneError> {
+    let failed = |reason: String| DataplaneError::Attach { interface: name.to_owned(), reason };
+    let link = PinnedLink::from_pin(pins.link(name))
+        .map_err(|error| failed(format!("its pinned link cannot be opened: {error}")))?;
+    let link = FdLink::from(link);
+    let id = link.info().map_err(|error| failed(format!("its pinned link cannot be asked: {error}")))?.id();
+    let index =
+        link_interface(id).ok_or_else(|| failed("the kernel does not say where its link is".into()))?;
+    Ok(index != 0)
+}
+
+/// Whether the pinned link of a name is on an interface that is not visible here under that name.
+pub(super) fn is_elsewhere(pins: &PinDir, name: &str) -> bool {
+    pins.link(name).exists() && is_alive(pins, name).unwrap_or(true)
+}
+
+/// The index of the interface of a pinned link, in whichever namespace it is; none once the interface is gone.
+pub(super) fn interface_index(pins: &PinDir, name: &str) -> Option<u32> {
+    let link = open(pins, name)?;
+    link_interface(link.info().ok()?.id()).filter(|index| *index != 0)
+}
+
+/// The interface index of a link that this process has open; 0 once the interface is gone.
+///
+/// The kernel tells the index in the fdinfo of the link. aya gives neither that nor the number of the descriptor.
+fn link_interface(link_id: u32) -> Option<u32> {
+    let wanted = format!("link_id:\t{link_id}");
+    for entry in fs::read_dir("/proc/self/fdinfo").ok()?.flatten() {
+        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+        if text.lines().any(|line| line == wanted) {
+            return text.lines().find_map(|line| line.strip_prefix("ifindex:\t")?.parse().ok());
+        }
+    }
+    None
+}
