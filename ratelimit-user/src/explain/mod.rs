@@ -8,7 +8,7 @@
 //!
 //! Pure but for [`Remembered`], which is the kernel's maps or a test's memory: nothing here moves a word. What becomes of packets is decided
 //! by the packet path itself (`ratelimit-ebpf`, as a library), which finds what was read and writes to memory that is thrown away.
-//! `tests/tests/packets/explanation.rs` holds what is said against what then happens.
+//! `tests/tests/packets/explanation` holds what is said against what then happens.
 
 mod listing;
 mod neighbourhood;
