@@ -1,0 +1,175 @@
+//! Stores, connections and parts of a Redis Cluster that are late, hang or are gone.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_tests::redis::{Options, Proxy, Redis, RedisCluster, wait_for};
+use ratelimit_user::{
+    requests::Request,
+    store::{redis::slot, worker},
+};
+
+use super::{LIMIT, ask_all, block_on, hosts, hosts_within, is_served, most, policy};
+
+/// An answer that took longer has waited for something, and was not only held up by another load; or it was, which does not happen to many.
+const SLOW: Duration = Duration::from_millis(40);
+
+#[test]
+fn without_the_store_every_host_gives_its_share_at_once_and_with_it_again_all_count_together() {
+    let mut server = Redis::single(Options::default());
+    let hosts = hosts_within(worker::DEADLINE, 3, &policy(&server.url(), ""));
+    let apis = ["fixed-window/strict".to_owned(), "sliding-log/lease".to_owned()];
+    server.kill();
+    // The first questions may find out; from then on nobody waits.
+    ask_all(&hosts, &apis, 20, Duration::from_millis(500));
+    wait_for("hosts that know", || hosts.iter().all(|host| !host.store().unwrap().is_up()).then_some(()));
+    let (all, asked) = ask_all(&hosts, &apis, 50, Duration::from_secs(3));
+    for (api, served) in apis.iter().zip(&all) {
+        let in_a_second = most(served, Duration::from_secs(1));
+        let slow = served.iter().filter(|(began, ended)| *ended - *began > SLOW).count();
+        println!("{api}: {in_a_second} in a second, {slow} were slow");
+        // Each gives 5 of 15; windows of all hosts have the same edges.
+        assert!(in_a_second as u64 <= 2 * LIMIT, "{api}: {in_a_second} in a second");
+        // Of fewer questions fewer are served.
+        assert!(served.len() as u64 >= asked.min(300) / 10, "{api}: {} in 3 s", served.len());
+        assert!(slow * 10 <= served.len(), "{api}: {slow} of {}, as if they had waited", served.len());
+    }
+    server.start();
+    wait_for("hosts that are back", || hosts.iter().all(|host| host.store().unwrap().is_up()).then_some(()));
+    let (all, asked) = ask_all(&hosts, &apis[1..], 20, Duration::from_secs(3));
+    let in_a_second = most(&all[0], Duration::from_secs(1));
+    let least = if asked >= 150 { 10 } else { 1 };
+    assert!((least..=LIMIT as usize).contains(&in_a_second), "{in_a_second} of {asked}");
+}
+
+#[test]
+fn a_store_that_hangs_makes_nobody_wait_for_long() {
+    let server = Redis::single(Options::default());
+    let hosts = hosts_within(worker::DEADLINE, 1, &policy(&server.url(), ""));
+    server.pause();
+    let slow = block_on(async {
+        let mut slow = 0;
+        for _ in 0..50 {
+            let began = Instant::now();
+            is_served(&hosts[0], &Request::new("u", "sliding-log/strict")).await;
+            slow += u64::from(began.elapsed() > SLOW);
+        }
+        slow
+    });
+    server.resume();
+    assert!(slow <= 10, "{slow} of 50 waited: three find out, and the others need not");
+}
+
+#[test]
+fn one_late_answer_and_one_lost_connection_cost_their_own_questions_and_no_more() {
+    let server = Redis::single(Options::default());
+    let proxy = Proxy::to(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let further = "[[api]]\nname = \"hour\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
+    let deadline = Duration::from_millis(500);
+    let hosts = hosts_within(deadline, 1, &policy(&url, further));
+    let store = hosts[0].store().unwrap();
+    let served = async |user: &str, times: u64| {
+        let mut served = 0;
+        for _ in 0..times {
+            served += u64::from(is_served(&hosts[0], &Request::new(user, "hour")).await);
+        }
+        served
+    };
+    // The share of one of three hosts is ten.
+    let all = 30;
+    block_on(async {
+        assert_eq!(served("before", 35).await, all);
+        proxy.delay(deadline + Duration::from_millis(300));
+        served("late", 1).await;
+        proxy.delay(Duration::ZERO);
+        assert!(store.is_up(), "one answer was late");
+        // The proxy's delay is over for the answers behind the late one.
+        tokio::time::sleep(deadline).await;
+        assert!(store.is_up(), "and nobody has given it up since");
+        assert_eq!(served("after", 35).await, all);
+        proxy.cut();
+        served("lost", 1).await;
+        assert_eq!(served("lost and found", 35).await, all);
+        server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(served("idle for too long", 35).await, all, "nobody was asked when it ended");
+    });
+}
+
+/// A Redis Cluster that goes on without those of its slots that nobody serves.
+fn partial_cluster() -> RedisCluster {
+    let cluster = RedisCluster::new();
+    for node in &cluster.nodes {
+        node.ask(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    cluster
+}
+
+/// Users whose keys are in slots of this node of a cluster, or of others.
+fn users(cluster: &RedisCluster, of: usize, is_there: bool) -> Vec<String> {
+    let is_at = |user: &String| cluster.master_of(slot(user.as_bytes())) == Some(of);
+    (0..).map(|n| format!("user{n}")).filter(|user| is_at(user) == is_there).take(3).collect()
+}
+
+#[test]
+fn a_part_of_a_redis_cluster_that_is_gone_takes_only_its_own_users_off_the_store() {
+    let mut cluster = partial_cluster();
+    let further = "[[api]]\nname = \"strict\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n";
+    let hosts = hosts(1, &policy(&cluster.url(), further));
+    let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
+    // No replica takes over.
+    cluster.kill(3);
+    cluster.kill(0);
+    let mut served = [vec![0; 3], vec![0; 3]];
+    let mut slow = 0;
+    block_on(async {
+        for _ in 0..40 {
+            for (users, served) in [&here, &gone].into_iter().zip(&mut served) {
+                for (user, served) in users.iter().zip(served) {
+                    let began = Instant::now();
+                    *served += u64::from(is_served(&hosts[0], &Request::new(user, "strict")).await);
+                    slow += u64::from(began.elapsed() > SLOW);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    });
+    println!("{served:?}, {slow} were slow");
+    assert_eq!(served[0], [30; 3], "all of it");
+    assert_eq!(served[1], [10; 3], "the share of one of three hosts");
+    assert!(hosts[0].store().unwrap().is_up());
+    assert!(slow <= 24, "{slow} of 240 waited");
+}
+
+#[test]
+fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_by_itself() {
+    let cluster = partial_cluster();
+    let further = "[[api]]\nname = \"strict\"\nlimits = [\"3000/hour\"]\nsharing = \"strict\"\n";
+    let hosts = hosts_within(worker::DEADLINE, 1, &policy(&cluster.url(), further));
+    let (here, gone) = (users(&cluster, 0, false), users(&cluster, 0, true));
+    let (decisions, store) = (&hosts[0], hosts[0].store().unwrap());
+    let times = async |user: &str, times: u64| {
+        let mut slow = 0;
+        for _ in 0..times {
+            let began = Instant::now();
+            is_served(decisions, &Request::new(user, "strict")).await;
+            slow += u64::from(began.elapsed() > SLOW);
+        }
+        slow
+    };
+    cluster.nodes[3].pause();
+    cluster.nodes[0].pause();
+    block_on(async {
+        assert!(times(&gone[0], 100).await <= 20, "three answers are waited for, and then the part is gone");
+        assert!(times(&here[0], 100).await <= 20, "others do not wait");
+        assert!(store.is_up());
+    });
+    cluster.nodes[3].resume();
+    cluster.nodes[0].resume();
+    let failures = || store.counts().1;
+    wait_for("a part that is back", || {
+        let before = failures();
+        block_on(times(&gone[1], 1));
+        (failures() == before).then_some(())
+    });
+}
