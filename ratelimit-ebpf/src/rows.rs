@@ -3,218 +3,30 @@
 //! Who keeps rows ([`Rows`]) says where they are, what they begin with and what is around them. The unit tests here keep every word in one
 //! map, `memory` in `ratelimit-user` keeps a vector for each table, `explain` reads the rows of the kernel and writes to a copy.
 
+mod row;
+mod word_table;
+
 use core::array;
 
 use ratelimit_common::{
     abi::{
         Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
-        Share, cell::NEGATIVE_ENTRIES, destination::DestinationKey, service::MAX_TOTALS,
+        cell::NEGATIVE_ENTRIES, destination::DestinationKey,
     },
-    limit::{fair, prefilter, window::sliding::SUB_WINDOWS},
+    limit::{fair, prefilter},
 };
 
+use self::row::REFUSED_UNTIL;
+pub use self::{
+    row::{Row, RowKey, RowPlace, Words, words},
+    word_table::WordTable,
+};
 use crate::{
     packet::{Address, Family},
     tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
-/// The words of one row, those behind its last one zero.
-pub type Words = [u64; 8];
-
-/// What a row with a key is found by: an [`EntryKey`] or a [`PrefixKey`].
-pub type RowKey = [u64; 3];
-
-/// Where the second half of a share begins: until when there is no more.
-const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
-
-/// Which row of which table. A number is the place in an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Row {
-    /// A source's buckets, then until when it is proven.
-    Source(RowKey),
-    /// What a source has used of a window.
-    Window(RowKey),
-    /// What a source has used of a window that it has been over.
-    KeptWindow(RowKey),
-    /// The bucket of a prefix.
-    Prefix(RowKey),
-    /// Until when a cell of the prefilter is tracked, as a time word.
-    Mark(u32),
-    /// Until when some source of a cell of the prefilter is proven.
-    Proven(u32),
-    /// A cell of the prefilter: its bucket, then its negative cache.
-    Cell(u32),
-    /// A cell of prefix aggregation: its bucket, until when it is tracked, its negative entry, then how hard a prefix squeezes.
-    PrefixCell(u32),
-    /// What the sources of a cell of the prefilter had beyond their fair shares.
-    Fair(u32),
-    /// Which source of a cell of the prefilter was last asked for a connection.
-    Asked(u32),
-    /// A user's buckets.
-    User(u32),
-    /// What a user has used of a window.
-    UserWindow(u32),
-    /// What was spent of a user's lease, and what was asked for beyond the lease.
-    Spent(u32),
-    /// The buckets of the total of a service or of the host.
-    Total(u32),
-    /// What one CPU has taken from a total, then until when there is no more.
-    Share(u32),
-    /// A service's bucket of SYNs, then until when SYNs are answered with cookies.
-    Syn(u32),
-    /// The bucket of one of a CPU's budgets, see [`CpuBudget`].
-    Budget(u32),
-    /// The bucket of an interface, for frames without a source.
-    Link(u32),
-    /// A neighbour of an interface: its name, then its bucket.
-    LinkCell(u32),
-    /// Until when the daemon is not told again of the sources of a slot.
-    Quiet(u32),
-    /// What a CPU keeps for the express lane, see [`LaneWord`].
-    Lane,
-}
-
-/// Which table. Those whose rows have keys come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WordTable {
-    /// Of [`Row::Source`].
-    Source,
-    /// Of [`Row::Window`].
-    Window,
-    /// Of [`Row::KeptWindow`].
-    KeptWindow,
-    /// Of [`Row::Prefix`].
-    Prefix,
-    /// Of [`Row::Mark`].
-    Mark,
-    /// Of [`Row::Proven`].
-    Proven,
-    /// Of [`Row::Cell`].
-    Cell,
-    /// Of [`Row::PrefixCell`].
-    PrefixCell,
-    /// Of [`Row::Fair`].
-    Fair,
-    /// Of [`Row::Asked`].
-    Asked,
-    /// Of [`Row::User`].
-    User,
-    /// Of [`Row::UserWindow`].
-    UserWindow,
-    /// Of [`Row::Spent`].
-    Spent,
-    /// Of [`Row::Total`].
-    Total,
-    /// Of [`Row::Share`].
-    Share,
-    /// Of [`Row::Syn`].
-    Syn,
-    /// Of [`Row::Budget`].
-    Budget,
-    /// Of [`Row::Link`].
-    Link,
-    /// Of [`Row::LinkCell`].
-    LinkCell,
-    /// Of [`Row::Quiet`].
-    Quiet,
-    /// Of [`Row::Lane`].
-    Lane,
-}
-
-impl WordTable {
-    /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Source,
-        Self::Window,
-        Self::KeptWindow,
-        Self::Prefix,
-        Self::Mark,
-        Self::Proven,
-        Self::Cell,
-        Self::PrefixCell,
-        Self::Fair,
-        Self::Asked,
-        Self::User,
-        Self::UserWindow,
-        Self::Spent,
-        Self::Total,
-        Self::Share,
-        Self::Syn,
-        Self::Budget,
-        Self::Link,
-        Self::LinkCell,
-        Self::Quiet,
-        Self::Lane,
-    ];
-    /// How many tables there are.
-    pub const COUNT: usize = Self::Lane as usize + 1;
-    /// How many of them have rows with keys.
-    pub const KEYED: usize = Self::Prefix as usize + 1;
-
-    /// How many words a row has.
-    pub const fn width(self) -> usize {
-        match self {
-            Self::Source | Self::User => MAX_LIMITS + 1,
-            Self::Window | Self::KeptWindow | Self::UserWindow => SUB_WINDOWS,
-            Self::Cell => 1 + NEGATIVE_ENTRIES,
-            Self::PrefixCell => 4,
-            Self::Spent | Self::Syn | Self::LinkCell => 2,
-            Self::Total => MAX_TOTALS,
-            Self::Share => 2 * REFUSED_UNTIL,
-            Self::Lane => LaneWord::COUNT,
-            Self::Prefix
-            | Self::Mark
-            | Self::Proven
-            | Self::Fair
-            | Self::Asked
-            | Self::Budget
-            | Self::Link
-            | Self::Quiet => 1,
-        }
-    }
-}
-
-/// Where a row of a table is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowPlace {
-    /// Wherever the table has put this key, if it has.
-    Key(RowKey),
-    /// At this place of an array.
-    Index(u32),
-}
-
-impl Row {
-    /// The table of the row, and where in it the row is.
-    #[inline]
-    pub const fn place(self) -> (WordTable, RowPlace) {
-        use RowPlace::{Index, Key};
-        match self {
-            Self::Source(key) => (WordTable::Source, Key(key)),
-            Self::Window(key) => (WordTable::Window, Key(key)),
-            Self::KeptWindow(key) => (WordTable::KeptWindow, Key(key)),
-            Self::Prefix(key) => (WordTable::Prefix, Key(key)),
-            Self::Mark(index) => (WordTable::Mark, Index(index)),
-            Self::Proven(index) => (WordTable::Proven, Index(index)),
-            Self::Cell(index) => (WordTable::Cell, Index(index)),
-            Self::PrefixCell(index) => (WordTable::PrefixCell, Index(index)),
-            Self::Fair(index) => (WordTable::Fair, Index(index)),
-            Self::Asked(index) => (WordTable::Asked, Index(index)),
-            Self::User(index) => (WordTable::User, Index(index)),
-            Self::UserWindow(index) => (WordTable::UserWindow, Index(index)),
-            Self::Spent(index) => (WordTable::Spent, Index(index)),
-            Self::Total(index) => (WordTable::Total, Index(index)),
-            Self::Share(index) => (WordTable::Share, Index(index)),
-            Self::Syn(index) => (WordTable::Syn, Index(index)),
-            Self::Budget(index) => (WordTable::Budget, Index(index)),
-            Self::Link(index) => (WordTable::Link, Index(index)),
-            Self::LinkCell(index) => (WordTable::LinkCell, Index(index)),
-            Self::Quiet(index) => (WordTable::Quiet, Index(index)),
-            Self::Lane => (WordTable::Lane, Index(0)),
-        }
-    }
-}
-
-/// Who keeps the rows, and what is around them. Whoever does has [`Tables`].
+/// Whoever keeps rows, and what is around them, implements this and thereby has [`Tables`].
 pub trait Rows {
     /// Where one word is.
     type Word: Copy;
@@ -274,15 +86,6 @@ const fn entry(key: &EntryKey) -> RowKey {
 
 const fn prefix(key: &PrefixKey) -> RowKey {
     [key.hi, key.lo, key.prefix_level]
-}
-
-/// Parts of a row, one behind the other.
-pub fn words(parts: &[&[u64]]) -> Words {
-    let mut words = Words::default();
-    for (word, part) in words.iter_mut().zip(parts.iter().copied().flatten()) {
-        *word = *part;
-    }
-    words
 }
 
 impl<R: Rows> Tables for R {

@@ -1,0 +1,109 @@
+//! The tables that rows are in, and how many words the rows of each have.
+
+use ratelimit_common::{
+    abi::{MAX_LIMITS, cell::NEGATIVE_ENTRIES, service::MAX_TOTALS},
+    limit::window::sliding::SUB_WINDOWS,
+};
+
+use super::row::REFUSED_UNTIL;
+use crate::tables::LaneWord;
+
+/// A table of rows. Tables whose rows have keys come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WordTable {
+    /// The table of [`Row::Source`].
+    Source,
+    /// The table of [`Row::Window`].
+    Window,
+    /// The table of [`Row::KeptWindow`].
+    KeptWindow,
+    /// The table of [`Row::Prefix`].
+    Prefix,
+    /// The table of [`Row::Mark`].
+    Mark,
+    /// The table of [`Row::Proven`].
+    Proven,
+    /// The table of [`Row::Cell`].
+    Cell,
+    /// The table of [`Row::PrefixCell`].
+    PrefixCell,
+    /// The table of [`Row::Fair`].
+    Fair,
+    /// The table of [`Row::Asked`].
+    Asked,
+    /// The table of [`Row::User`].
+    User,
+    /// The table of [`Row::UserWindow`].
+    UserWindow,
+    /// The table of [`Row::Spent`].
+    Spent,
+    /// The table of [`Row::Total`].
+    Total,
+    /// The table of [`Row::Share`].
+    Share,
+    /// The table of [`Row::Syn`].
+    Syn,
+    /// The table of [`Row::Budget`].
+    Budget,
+    /// The table of [`Row::Link`].
+    Link,
+    /// The table of [`Row::LinkCell`].
+    LinkCell,
+    /// The table of [`Row::Quiet`].
+    Quiet,
+    /// The table of [`Row::Lane`].
+    Lane,
+}
+
+impl WordTable {
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Source,
+        Self::Window,
+        Self::KeptWindow,
+        Self::Prefix,
+        Self::Mark,
+        Self::Proven,
+        Self::Cell,
+        Self::PrefixCell,
+        Self::Fair,
+        Self::Asked,
+        Self::User,
+        Self::UserWindow,
+        Self::Spent,
+        Self::Total,
+        Self::Share,
+        Self::Syn,
+        Self::Budget,
+        Self::Link,
+        Self::LinkCell,
+        Self::Quiet,
+        Self::Lane,
+    ];
+    /// How many tables there are.
+    pub const COUNT: usize = Self::Lane as usize + 1;
+    /// How many of them have rows with keys.
+    pub const KEYED: usize = Self::Prefix as usize + 1;
+
+    /// How many words a row has.
+    pub const fn width(self) -> usize {
+        match self {
+            Self::Source | Self::User => MAX_LIMITS + 1,
+            Self::Window | Self::KeptWindow | Self::UserWindow => SUB_WINDOWS,
+            Self::Cell => 1 + NEGATIVE_ENTRIES,
+            Self::PrefixCell => 4,
+            Self::Spent | Self::Syn | Self::LinkCell => 2,
+            Self::Total => MAX_TOTALS,
+            Self::Share => 2 * REFUSED_UNTIL,
+            Self::Lane => LaneWord::COUNT,
+            Self::Prefix
+            | Self::Mark
+            | Self::Proven
+            | Self::Fair
+            | Self::Asked
+            | Self::Budget
+            | Self::Link
+            | Self::Quiet => 1,
+        }
+    }
+}
