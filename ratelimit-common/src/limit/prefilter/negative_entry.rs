@@ -1,0 +1,303 @@
+//! Negative entries: words that say which source of a cell is refused, until when and by what.
+//!
+//! ```text
+//!   bit 63 .. 41                     40 39      38 .. 0
+//!   tag: the source and the policy   cause      until when, in steps of 2^16 ns
+//! ```
+
+use super::CELL_BITS;
+use crate::{
+    abi::cell::NEGATIVE_ENTRIES,
+    limit::gcra::{TIME_FRAC_BITS, ahead_q8},
+};
+
+/// Bits of a time word that a negative entry does without: its unit is 2^16 ns.
+pub(in crate::limit) const UNTIL_SHIFT: u32 = 24;
+/// Bits of a negative entry that say until when. They wrap after a year, and no negative entry lives for a second.
+const UNTIL_BITS: u32 = 39;
+const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
+/// The bits of a negative entry that say what refused: a [`NegativeCause`].
+const CAUSE_BITS: u32 = 2;
+pub(in crate::limit) const TAG_MASK: u64 = !((1 << (UNTIL_BITS + CAUSE_BITS)) - 1);
+const _: () =
+    assert!(UNTIL_BITS + CAUSE_BITS == UNTIL_SHIFT + 17, "a tag has the bits that `negative_name` counts on");
+const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarser than time words");
+
+/// Policies whose negative entries cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
+pub const NEGATIVE_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
+/// How long a negative entry lives: 268 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
+/// idle.
+pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 36;
+const _: () =
+    assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
+
+/// What refuses a source that a negative entry denies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum NegativeCause {
+    /// A limit that does not count bytes.
+    Packets = 0,
+    /// A limit in bytes.
+    Bytes = 1,
+    /// The block list. The limiter asks the list itself; such an entry is for the express lane.
+    Blocked = 2,
+    /// Something that the source shares with others, a total or a prefix, while it keeps to its own limits. For the express lane too, which asks
+    /// whether that is still used up.
+    Shared = 3,
+}
+
+/// A source as negative entries know it. A negative entry holds under the limits that made it, so the policy is part of the name: in the lower bits of the
+/// tag, above those that a negative entry has no room for.
+///
+/// There is room for [`NEGATIVE_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
+/// others of before; but the daemon lets at least [`LONGEST_NEGATIVE_ENTRY_Q8`] pass from the first of them to the last: 2.1 ms for each, which is
+/// about what the kernel takes to wait for the packets that are under way. So no IPv4 source is ever denied for what another did under an earlier policy.
+#[inline(always)]
+pub const fn negative_name(hash: u64, generation: u64) -> u64 {
+    hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
+}
+
+/// What tells sources of one cell apart: the bits below the index, in the place where a negative entry has them.
+#[inline(always)]
+pub(in crate::limit) const fn tag(hash: u64) -> u64 {
+    (hash << CELL_BITS) & TAG_MASK
+}
+
+/// The tag of a source under a policy: that of its [`negative_name`].
+#[inline(always)]
+pub const fn tag_under(hash: u64, generation: u64) -> u64 {
+    tag(hash) ^ generation << (UNTIL_SHIFT + 1 + CELL_BITS)
+}
+
+/// The first moment that is not over, in the steps of a negative entry.
+#[inline(always)]
+pub const fn next_step(now_q8: u64) -> u64 {
+    (now_q8 >> UNTIL_SHIFT & UNTIL_MASK) + 1
+}
+
+/// What refuses a source of this tag, if this word denies it at the moment before this [`next_step`]. For one look at one word: a packet of a
+/// flood pays for a subtraction and a comparison. Where the time of a negative entry wraps around, for a quarter of a second in a year, it may
+/// miss an entry or take its cause for another.
+#[inline(always)]
+pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCause> {
+    // Whoever else the word denies, the bits of the tag are left, and the first cause is none at all.
+    let untagged = word ^ tag;
+    if untagged.wrapping_sub(next_step) < TWICE_THE_LONGEST_STEPS {
+        return Some(NegativeCause::Packets);
+    }
+    if (untagged & UNTIL_MASK).wrapping_sub(next_step) >= TWICE_THE_LONGEST_STEPS {
+        return None;
+    }
+    match untagged >> UNTIL_BITS {
+        1 => Some(NegativeCause::Bytes),
+        2 => Some(NegativeCause::Blocked),
+        3 => Some(NegativeCause::Shared),
+        _ => None,
+    }
+}
+
+/// The place, among the negative entries of all cells, that a source looks at first: by the bits of its tag that most others have a say in.
+#[inline(always)]
+pub const fn negative_place(hash: u64) -> u32 {
+    (hash >> (64 - NEGATIVE_PLACE_BITS)) as u32
+}
+
+/// The place that is so many steps behind another, among those of its cell.
+#[inline(always)]
+pub const fn negative_place_behind(place: u32, steps: u32) -> u32 {
+    const IN_CELL: u32 = NEGATIVE_ENTRIES as u32 - 1;
+    place & !IN_CELL | place.wrapping_add(steps) & IN_CELL
+}
+
+const NEGATIVE_PLACE_BITS: u32 = CELL_BITS + NEGATIVE_ENTRIES.ilog2();
+/// Negative entries of all cells.
+pub const NEGATIVE_PLACES: usize = 1 << NEGATIVE_PLACE_BITS;
+
+/// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
+#[inline(always)]
+pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, cause: NegativeCause) -> u64 {
+    let ahead = ahead_q8(until_q8, now_q8);
+    let ahead = if ahead < LONGEST_NEGATIVE_ENTRY_Q8 { ahead } else { LONGEST_NEGATIVE_ENTRY_Q8 };
+    tag(hash) | (cause as u64) << UNTIL_BITS | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT & UNTIL_MASK)
+}
+
+/// Until when a refusal is remembered, by a clock that stands still for longer than a step: to the end of this step at least. One that holds for less
+/// would not be remembered at all, and whatever comes before the clock moves would be looked up.
+#[inline(always)]
+pub const fn through_this_step(now_q8: u64, until_q8: u64) -> u64 {
+    const STEP_Q8: u64 = 1 << UNTIL_SHIFT;
+    let ahead = ahead_q8(until_q8, now_q8);
+    if ahead != 0 && ahead < STEP_Q8 { now_q8.wrapping_add(STEP_Q8) } else { until_q8 }
+}
+
+/// What refuses a source that a word denies.
+#[inline(always)]
+pub const fn denied_by(word: u64) -> NegativeCause {
+    match word >> UNTIL_BITS & ((1 << CAUSE_BITS) - 1) {
+        0 => NegativeCause::Packets,
+        1 => NegativeCause::Bytes,
+        2 => NegativeCause::Blocked,
+        _ => NegativeCause::Shared,
+    }
+}
+
+/// For how long a word denies from now on, as time, if it denies at all.
+#[inline(always)]
+pub const fn denied_for_q8(word: u64, now_q8: u64) -> u64 {
+    // The upper bit of a time is none of a negative entry's: moved out on both sides.
+    let until = word << (UNTIL_SHIFT + 1);
+    until.wrapping_sub((now_q8 >> UNTIL_SHIFT) << (UNTIL_SHIFT + 1)) >> 1
+}
+
+/// Whether a word denies its source now, whoever that is.
+#[inline(always)]
+pub const fn is_live(word: u64, now_q8: u64) -> bool {
+    // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
+    matches!(denied_for_q8(word, now_q8), 1..=TWICE_THE_LONGEST_Q8)
+}
+
+const TWICE_THE_LONGEST_Q8: u64 = 2 * LONGEST_NEGATIVE_ENTRY_Q8;
+const TWICE_THE_LONGEST_STEPS: u64 = TWICE_THE_LONGEST_Q8 >> UNTIL_SHIFT;
+
+/// Whether a word denies this source now.
+#[inline(always)]
+pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
+    tag(hash) == word & TAG_MASK && is_live(word, now_q8)
+}
+
+/// Whether a word denies another source than this now, so that a negative entry of this one had better go elsewhere.
+#[inline(always)]
+pub const fn denies_other(word: u64, hash: u64, now_q8: u64) -> bool {
+    tag(hash) != word & TAG_MASK && is_live(word, now_q8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{cell_index, hash, split_mix::SplitMix},
+        *,
+    };
+    use crate::abi::SourceKey;
+
+    const NOW_Q8: u64 = 1 << 40;
+    const DAY_Q8: u64 = 86_400_000_000_000 << TIME_FRAC_BITS;
+
+    #[test]
+    fn a_negative_entry_of_one_policy_is_none_under_any_of_the_next_thousand() {
+        for hash in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
+            for generation in 1..50 {
+                let name = negative_name(hash, generation);
+                let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, NegativeCause::Packets);
+                assert!(denies(negative_entry, name, NOW_Q8));
+                for later in generation + 1..generation + 1000 {
+                    assert!(
+                        !denies(negative_entry, negative_name(hash, later), NOW_Q8),
+                        "{generation} and {later}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_negative_entry_is_no_other_ipv4_sources_under_any_later_policy() {
+        let mut numbers = SplitMix(5);
+        let secret = numbers.secret();
+        let denied = hash(SourceKey::from_v4(numbers.next() as u32), secret);
+        for generation in [1, 100, 127, 128, 5_000] {
+            let negative_entry = negative_entry(
+                negative_name(denied, generation),
+                NOW_Q8,
+                NOW_Q8 + DAY_Q8,
+                NegativeCause::Packets,
+            );
+            for later in generation..generation + 1_000 {
+                // A change takes longer than this.
+                let now_q8 =
+                    NOW_Q8 + (later - generation) * (LONGEST_NEGATIVE_ENTRY_Q8 / NEGATIVE_PERIOD + 1);
+                // Whose tag differs in what the number of the policy does: some source's is just that.
+                let overlap = negative_name(0, generation) ^ negative_name(0, later);
+                for other in [overlap >> 32 << 32, 1 << 32, 1 << 47, numbers.next() >> 16 >> 32 << 32] {
+                    let name = negative_name(denied ^ other, later);
+                    assert!(
+                        other == 0 || !denies(negative_entry, name, now_q8),
+                        "{generation} and {later}: {other:x}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// What one look says is what all questions say together.
+    #[test]
+    fn a_first_look_at_a_negative_entry_says_whom_it_denies_until_when_and_why() {
+        const CAUSES: [NegativeCause; 4] =
+            [NegativeCause::Packets, NegativeCause::Bytes, NegativeCause::Blocked, NegativeCause::Shared];
+        let mut numbers = SplitMix(9);
+        let mut denied = 0;
+        for _ in 0..20_000 {
+            let key = match numbers.next() % 2 {
+                0 => SourceKey::from_v4(numbers.next() as u32),
+                _ => SourceKey { hi: numbers.next(), lo: numbers.next() },
+            };
+            let (hash, generation) = (hash(key, numbers.secret()), numbers.next() >> 30);
+            let name = negative_name(hash, generation);
+            let tag = tag_under(hash, generation);
+            assert_eq!(negative_place(hash) / NEGATIVE_ENTRIES as u32, cell_index(hash));
+            // Below a year, for the sake of what a first look does not ask.
+            let now_q8 = numbers.next() >> 2;
+            let cause = CAUSES[(numbers.next() % 4) as usize];
+            let for_q8 = numbers.next() % (2 * LONGEST_NEGATIVE_ENTRY_Q8);
+            let other = name ^ (numbers.next() % 2) << (25 + numbers.next() % 23);
+            let word = negative_entry(other, now_q8, now_q8 + for_q8, cause);
+            let later_q8 = now_q8.wrapping_add(numbers.next() % (2 * LONGEST_NEGATIVE_ENTRY_Q8));
+            for at_q8 in [now_q8, later_q8, now_q8.wrapping_sub(1 << UNTIL_SHIFT)] {
+                let expected = denies(word, name, at_q8).then(|| denied_by(word));
+                assert_eq!(cause_now(word, tag, next_step(at_q8)), expected, "{word:x} {tag:x} {at_q8:x}");
+                denied += u32::from(expected.is_some());
+            }
+        }
+        assert!(denied > 20_000, "{denied}");
+        assert_eq!(cause_now(0, 0, next_step(1 << 40)), None, "a word that was never written");
+    }
+
+    #[test]
+    fn a_negative_entry_that_is_over_stays_over_when_time_goes_round() {
+        let name = negative_name(0x0123_4567_89ab_cdef, 1);
+        let negative_entry = negative_entry(name, NOW_Q8, NOW_Q8 + DAY_Q8, NegativeCause::Packets);
+        assert!(denies(negative_entry, name, NOW_Q8 + LONGEST_NEGATIVE_ENTRY_Q8 / 2));
+        for later in [LONGEST_NEGATIVE_ENTRY_Q8, DAY_Q8, 1 << 62, (1 << 63) + (1 << 50), u64::MAX - (1 << 36)]
+        {
+            assert!(!denies(negative_entry, name, NOW_Q8.wrapping_add(later)), "{later}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_holds_for_less_than_a_step_is_remembered_to_its_end_and_others_as_they_are() {
+        const STEP: u64 = 1 << UNTIL_SHIFT;
+        const SOURCE: u64 = 0x1234_5678_9abc_def0;
+        for now in [7 * STEP, 7 * STEP + 1, 8 * STEP - 1, u64::MAX - 5] {
+            for ahead in [1, 2, STEP / 2, STEP - 1, STEP, STEP + 1, 100 * STEP] {
+                let until = through_this_step(now, now.wrapping_add(ahead));
+                let word = negative_entry(SOURCE, now, until, NegativeCause::Packets);
+                assert!(denies(word, SOURCE, now), "{now} {ahead}");
+                let later = now.wrapping_add(ahead.max(STEP));
+                assert!(!denies(word, SOURCE, later), "over by then: {now} {ahead}");
+            }
+            assert_eq!(through_this_step(now, now), now, "what is not refused any more");
+        }
+    }
+
+    #[test]
+    fn sources_of_one_cell_begin_at_each_of_its_negative_entries() {
+        let places =
+            [0, 1, 2, 3].map(|bits: u64| negative_place(7 << (64 - CELL_BITS) | bits << (62 - CELL_BITS)));
+        assert_eq!(places, [28, 29, 30, 31]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|steps| negative_place_behind(30, steps)),
+            [30, 31, 28, 29],
+            "and go round in it"
+        );
+        assert_eq!(negative_place(u64::MAX) as usize, NEGATIVE_PLACES - 1);
+    }
+}

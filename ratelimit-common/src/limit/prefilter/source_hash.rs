@@ -1,0 +1,216 @@
+//! Where a source belongs: a keyed hash that says nothing to whoever lacks the secret.
+
+use super::negative_entry::UNTIL_SHIFT;
+use crate::abi::SourceKey;
+
+/// A secret out of random numbers. Both halves are odd, which is what makes a permutation of a product.
+#[inline]
+pub const fn secret([one, other]: [u64; 2]) -> [u64; 2] {
+    [one | 1, other | 1]
+}
+
+/// Where a source belongs, by a [`secret`].
+///
+/// Nobody without the secret can tell who shares a cell, and two who are found to share one say nothing of any others, not even of those that
+/// differ in the same way: the hash is not linear (see [`stir`]). For IPv4 the upper 32 bits are a permutation of the address, so cell
+/// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have the same tag once in 2^23.
+#[inline(always)]
+pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
+    match key.v4() {
+        Some(address) => hash_v4(address, secret),
+        None => hash_v6(key, secret),
+    }
+}
+
+/// The [`hash`] of an IPv4 source, by its address as it lies in memory.
+#[inline(always)]
+pub const fn hash_v4(address: u32, [one, other]: [u64; 2]) -> u64 {
+    (stir_32(address.wrapping_mul(one as u32).wrapping_add((one >> 32) as u32), other as u32) as u64) << 32
+}
+
+/// The [`hash`] of an IPv6 source.
+#[inline(always)]
+pub const fn hash_v6(SourceKey { hi, lo }: SourceKey, [one, other]: [u64; 2]) -> u64 {
+    // Two halves with two keys, so that neither order nor a change of both can cancel.
+    stir(hi.wrapping_mul(one).wrapping_add(other), other)
+        .wrapping_add(stir(lo.wrapping_mul(other).wrapping_add(one), one))
+}
+
+/// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
+/// name is no other source's under any of [`NEGATIVE_PERIOD`](super::NEGATIVE_PERIOD) services.
+#[inline(always)]
+pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
+    let [one, other] = secret;
+    let moved = ((hash >> 32) as u32).wrapping_add((group as u32).wrapping_mul((other >> 32) as u32 | 1));
+    (stir_32(moved, (one >> 32) as u32 | 1) as u64) << 32
+        | (hash as u32 ^ (group as u32) << (UNTIL_SHIFT + 1)) as u64
+}
+
+/// Stirs a word so that every bit has a say in the upper ones. x(2x + k) with an odd k is a permutation, and what it makes of a difference depends
+/// on x itself: f(x + d) - f(x) = d(4x + 2d + k). The lower half is folded in before, because bits only move upwards in a product.
+#[inline(always)]
+const fn stir(x: u64, k: u64) -> u64 {
+    let x = x ^ (x >> 32);
+    x.wrapping_mul((x << 1).wrapping_add(k))
+}
+
+/// Stirs half a word in the way of [`stir`].
+#[inline(always)]
+const fn stir_32(x: u32, k: u32) -> u32 {
+    let x = x ^ (x >> 16);
+    x.wrapping_mul((x << 1).wrapping_add(k))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{format, vec::Vec};
+
+    use super::{
+        super::{CELL_BITS, cell_index, split_mix::SplitMix},
+        *,
+    };
+
+    /// A source so far from another one, of either family.
+    fn beside(key: SourceKey, hi: u64, lo: u64) -> SourceKey {
+        match key.v4() {
+            Some(address) => SourceKey::from_v4(address.wrapping_add(lo as u32)),
+            None => SourceKey { hi: key.hi.wrapping_add(hi), lo: key.lo.wrapping_add(lo) },
+        }
+    }
+
+    #[test]
+    fn a_word_is_stirred_as_its_formula_says() {
+        // x(2x + k), the upper half of x folded into the lower one first.
+        assert_eq!((stir(3, 5), stir_32(3, 5)), (33, 33));
+        assert_eq!(stir(3 << 32, 5), (3_u64 << 32 | 3).wrapping_mul((3 << 33 | 6) + 5));
+        assert_eq!(stir_32(3 << 16, 5), (3_u32 << 16 | 3).wrapping_mul((3 << 17 | 6) + 5));
+    }
+
+    /// What undoes [`stir_32`]: each bit of a result depends on that bit and those below it.
+    fn unstirred_32(result: u32, k: u32) -> u32 {
+        let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k));
+        let x = (0..32).fold(0_u32, |x, bit| x | ((product(x) ^ result) >> bit & 1) << bit);
+        x ^ (x >> 16)
+    }
+
+    #[test]
+    fn the_hash_of_an_ipv4_address_can_be_undone_so_no_two_have_the_same() {
+        let mut numbers = SplitMix(1);
+        for _ in 0..2_000 {
+            let secret @ [one, other] = numbers.secret();
+            let address = numbers.next() as u32;
+            let odd = one as u32;
+            // Newton: twice as many bits are right after each step.
+            let inverse = (0..5).fold(odd, |i, _| i.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(i))));
+            let plain = hash(SourceKey::from_v4(address), secret);
+            let undone = unstirred_32((plain >> 32) as u32, other as u32);
+            assert_eq!(undone.wrapping_sub((one >> 32) as u32).wrapping_mul(inverse), address);
+            // And what a service makes of it.
+            let group = numbers.next() % 257;
+            let grouped = group_hash(plain, group, secret);
+            let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32 | 1);
+            let moved = (group as u32).wrapping_mul((other >> 32) as u32 | 1);
+            assert_eq!(undone.wrapping_sub(moved), (plain >> 32) as u32);
+        }
+    }
+
+    /// Whether two sources share a cell, the first in one group and the second in another.
+    fn meet(secret: [u64; 2], (one, group): (SourceKey, u64), (other, another): (SourceKey, u64)) -> bool {
+        let cell = |key: SourceKey, group: u64| {
+            let hash = hash(key, secret);
+            cell_index(if group == 0 { hash } else { group_hash(hash, group, secret) })
+        };
+        cell(one, group) == cell(other, another)
+    }
+
+    #[test]
+    fn a_secret_is_odd_in_both_halves_and_random_in_the_rest() {
+        assert_eq!(secret([0x10, 0x21]), [0x11, 0x21]);
+        assert_eq!(secret([u64::MAX - 1, 0]), [u64::MAX, 1]);
+    }
+
+    /// Who finds one pair that shares a cell must not know others.
+    #[test]
+    fn two_sources_that_share_a_cell_say_nothing_of_others_that_differ_in_the_same_way() {
+        const OTHERS: u64 = 2_000;
+        const SECRETS: u64 = 40;
+        let mut numbers = SplitMix(2);
+        for (what, v4, both, groups) in [
+            ("IPv4", true, false, (0, 0)),
+            ("IPv4 at two services", true, false, (1, 2)),
+            ("IPv6 in the lower half", false, false, (0, 0)),
+            ("IPv6 in both halves", false, true, (0, 0)),
+            ("IPv6 at two services", false, true, (3, 4)),
+        ] {
+            let mut again = 0;
+            for _ in 0..SECRETS {
+                let secret = numbers.secret();
+                let source = |n: &mut SplitMix| match v4 {
+                    true => SourceKey::from_v4(n.next() as u32),
+                    false => SourceKey { hi: n.next(), lo: n.next() },
+                };
+                let one = source(&mut numbers);
+                let pair = |one: SourceKey, (hi, lo): (u64, u64)| {
+                    meet(secret, (one, groups.0), (beside(one, hi, lo), groups.1))
+                };
+                let (hi, lo) = loop {
+                    let apart = (if both { numbers.next() } else { 0 }, numbers.next() | 1);
+                    if pair(one, apart) {
+                        break apart;
+                    }
+                };
+                again += (0..OTHERS).filter(|_| pair(source(&mut numbers), (hi, lo))).count() as u64;
+            }
+            // One or two of 80 000 by chance.
+            assert!(again <= 12, "{what}: {again} of {} others", OTHERS * SECRETS);
+        }
+    }
+
+    #[test]
+    fn no_difference_of_two_ipv6_addresses_makes_them_share_a_cell_whatever_the_secret() {
+        const SECRETS: u32 = 4_096;
+        let mut numbers = SplitMix(3);
+        let top = 1_u64 << 63;
+        for (hi, lo) in [(top, 0), (0, top), (top, top), (1, 1), (top >> 1, top >> 1), (top + (1 << 31), top)]
+        {
+            let shared = (0..SECRETS).filter(|_| {
+                let secret = numbers.secret();
+                let one = SourceKey { hi: numbers.next(), lo: numbers.next() };
+                meet(secret, (one, 0), (beside(one, hi, lo), 0))
+            });
+            assert!(shared.count() <= 4, "{hi:x} and {lo:x}");
+        }
+    }
+
+    #[test]
+    fn every_bit_of_an_address_moves_every_bit_of_the_cell_half_of_the_time() {
+        const SAMPLES: u32 = 1_500;
+        let mut numbers = SplitMix(4);
+        for bit in 0..160_u32 {
+            let mut moved = [0_u32; CELL_BITS as usize];
+            for _ in 0..SAMPLES {
+                let secret = numbers.secret();
+                let (one, other) = match bit.checked_sub(128) {
+                    Some(bit) => {
+                        let address = numbers.next() as u32;
+                        (SourceKey::from_v4(address), SourceKey::from_v4(address ^ 1 << bit))
+                    }
+                    None => {
+                        let one = SourceKey { hi: numbers.next(), lo: numbers.next() };
+                        let (hi, lo) = if bit < 64 { (1 << bit, 0) } else { (0, 1 << (bit - 64)) };
+                        (one, SourceKey { hi: one.hi ^ hi, lo: one.lo ^ lo })
+                    }
+                };
+                let differ = cell_index(hash(one, secret)) ^ cell_index(hash(other, secret));
+                for (place, count) in moved.iter_mut().enumerate() {
+                    *count += differ >> place & 1;
+                }
+            }
+            let shares: Vec<_> =
+                moved.iter().map(|count| format!("{:.2}", f64::from(*count) / f64::from(SAMPLES))).collect();
+            // Ten standard deviations either side.
+            let half = SAMPLES / 2;
+            assert!(moved.iter().all(|count| count.abs_diff(half) < SAMPLES / 7), "bit {bit}: {shares:?}");
+        }
+    }
+}
