@@ -14,6 +14,8 @@ mod globals;
 #[cfg(target_arch = "bpf")]
 mod jumps;
 #[cfg(target_arch = "bpf")]
+mod kernel_tables;
+#[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod samples;
@@ -42,7 +44,7 @@ mod entry {
 
     use crate::{
         jumps::{Jumps, Scratch},
-        maps::Maps,
+        kernel_tables::Maps,
         samples, stages,
         wire::Kernel,
     };

@@ -16,7 +16,7 @@ use aya_ebpf::{
 use ratelimit_common::abi::sample::{SAMPLE_BYTES, SampleHeader, Sampling};
 use ratelimit_ebpf::frame::{Frame, Link};
 
-use crate::{cpu, jumps::Jumps, maps::Maps};
+use crate::{cpu, jumps::Jumps, kernel_tables::Maps};
 
 /// Whether frames are sampled. A variable and not a map of its own: reading it is one load, without a lookup before it.
 #[unsafe(link_section = ".data.sampling")]

@@ -17,7 +17,7 @@ use ratelimit_ebpf::{
     service,
 };
 
-use crate::{cpu::Cpu, maps::Maps, sockets};
+use crate::{cpu::Cpu, kernel_tables::Maps, sockets};
 
 /// What a stage is called with, as the number or the address that stands for it.
 trait Argument: Sized {

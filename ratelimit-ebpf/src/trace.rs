@@ -15,7 +15,7 @@ use ratelimit_ebpf::{
     parse,
 };
 
-use crate::maps::Maps;
+use crate::kernel_tables::Maps;
 
 /// Writes the line of a frame that has been counted and decided about.
 #[inline(always)]

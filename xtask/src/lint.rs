@@ -18,7 +18,7 @@ const MAY_OPT_OUT: [&str; 13] = [
     "ratelimit-ebpf/src/frame.rs",
     // Tail calls, and notes for the next program.
     "ratelimit-ebpf/src/jumps.rs",
-    "ratelimit-ebpf/src/maps.rs",
+    "ratelimit-ebpf/src/kernel_tables.rs",
     // Sockets on loan.
     "ratelimit-ebpf/src/sockets.rs",
     // Exported functions that take addresses.
