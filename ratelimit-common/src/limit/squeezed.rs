@@ -50,11 +50,23 @@ pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u6
 pub const fn pressure(word: u64, name: u64, now_q8: u64) -> u32 {
     // The tag is gone if it is this one, and otherwise something above the pressure is left.
     let untagged = word ^ tag(name);
-    let left = (untagged & UNTIL_MASK).wrapping_sub(now_q8 >> UNTIL_SHIFT) & UNTIL_MASK;
-    if untagged & TAG_MASK != 0 || left.wrapping_sub(1) >= LONGEST_STEPS {
+    if untagged & TAG_MASK != 0 || !is_live(word, now_q8) {
         return 0;
     }
     (untagged >> UNTIL_BITS) as u32
+}
+
+/// Whether a word says something now of another prefix than the one of this name.
+#[inline(always)]
+pub const fn is_live_for_another(word: u64, name: u64, now_q8: u64) -> bool {
+    (word ^ tag(name)) & TAG_MASK != 0 && is_live(word, now_q8)
+}
+
+/// Whether a word says something now, of whichever prefix.
+#[inline(always)]
+const fn is_live(word: u64, now_q8: u64) -> bool {
+    let left = (word & UNTIL_MASK).wrapping_sub(now_q8 >> UNTIL_SHIFT) & UNTIL_MASK;
+    left.wrapping_sub(1) < LONGEST_STEPS
 }
 
 /// Twice as far as any word is ahead of now, because clocks differ by a tick or two.

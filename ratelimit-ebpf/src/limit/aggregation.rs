@@ -8,7 +8,6 @@ use ratelimit_common::{
         aggregation, fair,
         gcra::{self, Outcome, Start, ahead_q8},
         prefilter::{self, NegativeCause},
-        squeezed,
     },
 };
 
@@ -17,6 +16,7 @@ use super::{
     negative_cache,
     request::Request,
     sender::Sender,
+    squeezed,
     word::{self, Charging},
 };
 use crate::{
@@ -183,7 +183,9 @@ impl Prefix {
             let pressure = fair::pressure(&policy.aggregation.squeeze, debt_q8, end_q8);
             if pressure != 0 && party != Party::Proven {
                 let debt_q8 = debt_q8.wrapping_sub(self.charge_q8);
-                remember_squeezed(tables, cell, policy, request, (debt_q8, prefix_level));
+                let name = negative_name(policy, request, prefix_level);
+                squeezed::remember(tables, self.cell, &policy.aggregation, (name, debt_q8), now_q8);
+                lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
             }
             return Some(pressure);
         }
@@ -262,25 +264,6 @@ fn remember_spent<T: Tables>(
         tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
     }
     lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
-}
-
-/// Remembers how hard the prefix squeezes sources that are not proven, while it owes so much. Not for every packet: what is there is good
-/// for a while, and other CPUs read the word.
-#[inline(always)]
-fn remember_squeezed<T: Tables>(
-    tables: &T,
-    cell: T::PrefixLevelCell,
-    policy: &Policy,
-    request: &Request,
-    (debt_q8, prefix_level): (u64, &PrefixLevel),
-) {
-    let name = negative_name(policy, request, prefix_level);
-    let word = tables.prefix_level_squeezed(cell);
-    let squeezed = squeezed::word(&policy.aggregation, name, request.now_q8, debt_q8);
-    if squeezed != 0 && squeezed::pressure(tables.load(word), name, request.now_q8) == 0 {
-        tables.store(word, squeezed);
-    }
-    lane::crowd(tables, request.now_q8 >> gcra::TIME_FRAC_BITS);
 }
 
 /// What the cell of the prefix of a level around a source knows it by.

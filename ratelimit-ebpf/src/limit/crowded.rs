@@ -10,7 +10,6 @@ use ratelimit_common::{
         aggregation::{cell_index, cut},
         fair,
         prefilter::{self, REMEMBERED_BIT},
-        squeezed,
     },
 };
 
@@ -20,6 +19,7 @@ use super::{
     leaves::Leaves,
     request::Request,
     sender::Sender,
+    squeezed,
 };
 use crate::{packet::Family, tables::Tables};
 
@@ -107,13 +107,13 @@ pub(super) fn crowds_out<T: Tables>(
     hash: u64,
     now_q8: u64,
 ) -> bool {
-    let Some(cell) = tables.prefix_level_cell(cell) else { return false };
+    let Some(known) = tables.prefix_level_cell(cell) else { return false };
     let name = prefilter::negative_name(prefix, policy.generation);
-    if prefilter::denies(tables.load(tables.prefix_level_negative_entry(cell)), name, now_q8) {
+    if prefilter::denies(tables.load(tables.prefix_level_negative_entry(known)), name, now_q8) {
         return true;
     }
-    let pressure = squeezed::pressure(tables.load(tables.prefix_level_squeezed(cell)), name, now_q8);
-    if pressure == 0 || policy.aggregation.packet_q8 == 0 {
+    let pressure = squeezed::pressure(tables, cell, name, now_q8);
+    if pressure == 0 {
         return false;
     }
     let Some(share) = tables.fair_share(prefilter::cell_index(hash)) else { return false };

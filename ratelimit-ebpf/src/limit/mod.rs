@@ -26,6 +26,7 @@ mod request;
 mod sender;
 mod service;
 mod spent_note;
+mod squeezed;
 mod stages;
 mod standing;
 mod syns;

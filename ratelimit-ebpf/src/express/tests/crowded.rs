@@ -1,5 +1,7 @@
 //! Packets of sources whose prefix is used up or squeezes them.
 
+use ratelimit_common::limit::aggregation;
+
 use super::*;
 
 /// Frames of a crowded neighbourhood: more sources than entries and cells tell apart, some with an account, some who are over their own limit, and some who
@@ -157,6 +159,36 @@ fn who_is_allowed_passes_from_a_crowded_prefix_whoever_shares_its_cell() {
     for (_, allowed) in pairs {
         assert_eq!(taken(&host, &udp(allowed, 53, 8)), (Reason::Allowed, false), "{allowed:?}");
     }
+}
+
+#[test]
+fn two_squeezed_prefixes_that_share_a_cell_are_both_remembered() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["60 packets/min burst 30"]);
+    policy.aggregation = aggregated(&policy.source.set, 28, 4);
+    policy.price_packets();
+    let dearest_q8 = policy.aggregation.packet_q8;
+    policy.aggregation.squeeze = Squeeze::of(policy.aggregation.tolerance_q8, dearest_q8);
+    let host = host(policy);
+    let cell = |[third, last]: [u8; 2]| {
+        let prefix = u32::from_ne_bytes([10, 0, third, last]);
+        aggregation::cell_index(0, prefilter::hash_v4(prefix, host.policy.prefilter.secret))
+    };
+    let prefixes = (0..=255).flat_map(|third| (0..16).map(move |last| [third, last << 4]));
+    let mut by_cell = BTreeMap::new();
+    let pair =
+        prefixes.filter_map(|prefix| Some([by_cell.insert(cell(prefix), prefix)?, prefix])).next().unwrap();
+    let mut dice = Dice(7);
+    let mut behind_the_lane = || {
+        let [third, last] = pair[dice.below(2) as usize];
+        let frame = udp([third, last | dice.below(16) as u8], 53, 8);
+        host.wait_ms(u64::from(dice.below(8) == 0) * 4);
+        !taken(&host, &frame).1
+    };
+    // Until both squeeze.
+    let _used_up: Vec<_> = (0..2_000).map(|_| behind_the_lane()).collect();
+    let behind = (0..2_000).filter(|_| behind_the_lane()).count();
+    assert!(behind < 200, "{behind} of 2000 took the long way: {pair:?}");
 }
 
 /// A fragment costs its prefix more than other packets where fragments have a limit. The coarse clock is behind the precise one, which decides.
