@@ -260,8 +260,7 @@ fn prefixes_without_a_price_of_packets_crowd_nobody_out() {
         let SourceKey { hi, lo } = key([30, 1]);
         let prefix = OriginV4(u32::from_ne_bytes([10, 0, 30, 0])).hash(&host.policy);
         let name = prefilter::negative_name(prefix, host.policy.generation);
-        let cell =
-            host.prefix_level_cell(ratelimit_common::limit::aggregation::cell_index(0, prefix)).unwrap();
+        let cell = host.prefix_level_cell(aggregation::cell_index(0, prefix)).unwrap();
         let entry = prefilter::negative_entry(name, now_q8, now_q8 + (1 << 34), NegativeCause::Packets);
         host.store(host.prefix_level_negative_entry(cell), entry);
         let level = limit::crowded_level(&host, &host.policy, hi, lo, 0, now_q8);
