@@ -51,7 +51,7 @@ fn insert_error(errno: i32) -> InsertError {
     if errno == -EEXIST { InsertError::Exists } else { InsertError::Full }
 }
 
-/// The coarse clock moves once per tick, and jiffies with it, which are one load away where the clock is a call: so each CPU asks it
+/// What the coarse clock says. The clock moves once per tick, and jiffies move with it. Jiffies are one load away, and the clock is a call: so each CPU asks the clock
 /// once per tick.
 #[inline(always)]
 fn coarse_ns(maps: &Maps) -> u64 {
@@ -60,13 +60,13 @@ fn coarse_ns(maps: &Maps) -> u64 {
     unsafe {
         let Some(cpu) = maps.cpu() else { return bpf_ktime_get_coarse_ns() };
         let reading = &raw mut (*cpu).reading;
-        // Before the clock, or a reading of the last tick could pass for one of this.
+        // Jiffies are read before the clock, or a reading of the last tick could pass for one of this tick.
         let jiffies = bpf_jiffies64();
         if (*reading).jiffies == jiffies {
             return (*reading).now_ns;
         }
         let now_ns = bpf_ktime_get_coarse_ns();
-        // Jiffies move a moment before the clock does. Then this is the old reading once more, and the next packet asks again.
+        // Jiffies move a moment before the clock does. In that moment the clock still says what it said before, and the next packet asks again.
         if (*reading).now_ns != now_ns {
             let next_step = prefilter::next_step(gcra::time_q8(now_ns));
             *reading = Reading { jiffies, now_ns, next_step };
@@ -77,24 +77,24 @@ fn coarse_ns(maps: &Maps) -> u64 {
 
 /// The maps of `maps`, and what this CPU has to itself.
 pub(crate) struct Maps {
-    /// Null in functions that the verifier checks by themselves: they look for it when they need it.
+    /// What this CPU has to itself. Null in functions that the verifier checks by themselves: they look it up when they need it.
     cpu: *mut Cpu,
 }
 
 impl Maps {
-    /// For a program.
+    /// The maps for a program.
     #[inline(always)]
     pub(crate) fn of_this_cpu() -> Option<Self> {
         Self::holding(cpu::this()?)
     }
 
-    /// For a function that is told what this CPU has to itself.
+    /// The maps for a function that is told what this CPU has to itself.
     #[inline(always)]
     pub(crate) fn holding(cpu: *mut Cpu) -> Option<Self> {
         if cpu.is_null() { None } else { Some(Self { cpu }) }
     }
 
-    /// What a program tells its functions.
+    /// What a program tells its functions: what this CPU has to itself.
     #[inline(always)]
     pub(crate) fn held(&self) -> *mut Cpu {
         self.cpu
@@ -110,7 +110,7 @@ impl Maps {
         }
     }
 
-    /// For a function that a program calls.
+    /// The maps for a function that is not told what this CPU has to itself.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self { cpu: ptr::null_mut() }
@@ -306,7 +306,7 @@ impl Tables for Maps {
         let state: &WindowState = unsafe { &*state };
         let kept = KEPT_WINDOWS.insert(key, state, BPF_NOEXIST as u64);
         if kept.is_ok() || kept == Err(-EEXIST) {
-            // There may be none any more, if another CPU was first.
+            // Another CPU may have removed the window before.
             let _gone = WINDOWS.remove(key);
         }
     }
@@ -339,7 +339,7 @@ impl Tables for Maps {
             // SAFETY: as above.
             unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
-        // Not only if the bit is missing: it may be about to be cleared.
+        // The bit is set also if it is there: another CPU may be about to clear it.
         set_bit(cell, TRACKED_BIT);
     }
 
@@ -352,7 +352,7 @@ impl Tables for Maps {
     #[inline(always)]
     fn no_longer_tracked(&self, cell: u32, now_q8: u64) {
         clear_bit(cell, TRACKED_BIT);
-        // Another CPU may have marked it since the mark was read.
+        // Another CPU may have marked the cell since the mark was read.
         if prefilter::is_tracked(self.tracked_until(cell), now_q8) {
             set_bit(cell, TRACKED_BIT);
         }
@@ -550,7 +550,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn count(&self, slot: u32, len: u64) {
-        // Noted down rather than handed on: the verifier would keep every way apart in which a frame can end.
+        // The slot is noted down rather than handed on: the verifier would keep every way apart in which a frame can end.
         if let Some(cpu) = self.cpu() {
             // SAFETY: the value belongs to this CPU, and a program is not preempted by another one on it.
             unsafe { (*cpu).slot = slot as u64 };

@@ -18,7 +18,7 @@ use crate::{
 pub enum InsertError {
     /// Another CPU was first. Its bucket is there to be used.
     Exists,
-    /// No room.
+    /// The table has no room.
     Full,
 }
 
@@ -26,21 +26,21 @@ pub enum InsertError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Successor {
-    /// Answers a SYN, whose source has been charged for it.
+    /// The program that answers a SYN. The source of the SYN has been charged for it.
     Answer = 0,
-    /// Judges any other segment, from the start.
+    /// The program that judges any other segment, from the start.
     Prove = 1,
-    /// Lets a refused packet pass as less important.
+    /// The program that lets a refused packet pass as less important.
     Mark = 2,
-    /// Tells the sender of a refused packet so.
+    /// The program that tells the sender of a packet that it was refused.
     Reject = 3,
 }
 
-/// What needs the packet as the kernel knows it: the way to other programs, and a look at it from a function of its own.
+/// What needs the packet as the kernel knows it: the way to other programs, and functions of their own that look at the packet again.
 pub trait Relay {
     /// Whether packets that came in here can be answered, see [`Successor::Answer`]. A constant of each program.
     fn answers(&self) -> bool;
-    /// Hands the packet over to another program. Comes back only if there is none.
+    /// Hands the packet over to another program. Returns only if there is no such program.
     fn hand_over(&self, to: Successor, context: TailCallContext);
     /// The service of a packet whose port is shared, see [`at_destination`](crate::service::at_destination). A function of its own in
     /// the kernel: few packets need it, and it reads the packet once more rather than have the others keep what it needs.
@@ -53,7 +53,7 @@ pub trait Relay {
 /// What the next program need not find out again.
 #[derive(Clone, Copy, Debug)]
 pub struct TailCallContext {
-    /// The reason that holds if it has nothing better.
+    /// The reason that holds if the next program has nothing better.
     pub otherwise: Reason,
     /// The service, as the table of ports has it.
     pub service: u32,
@@ -69,7 +69,7 @@ pub enum CpuBudget {
     Newcomers = 0,
     /// Look for the socket of a segment.
     Proofs = 1,
-    /// Tell the sender of a refused packet so.
+    /// Tell the sender of a packet that it was refused.
     Rejections = 2,
     /// Tell the daemon of a refused packet.
     Reports = 3,
@@ -78,50 +78,50 @@ pub enum CpuBudget {
 /// The words that each CPU keeps for the express lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneWord {
-    /// Until when it looks for refusals in the lane, in the time of the coarse clock.
+    /// Until when the CPU looks for refusals in the lane, in the time of the coarse clock.
     OpenUntil = 0,
-    /// Under which policy, and for packets of which service, it has met a spent total: see [`noted`](crate::limit::noted).
+    /// Under which policy, and for packets of which service, the CPU has met a spent total: see [`noted`](crate::limit::noted).
     SpentName = 1,
-    /// Until when that total has nothing for sources without state.
+    /// Until when the total of `SpentName` has nothing for sources without state.
     SpentUntil = 2,
-    /// The reason that says which total that is.
+    /// The reason that says which total `SpentName` is about.
     SpentReason = 3,
-    /// Until when it looks at what is known of prefixes: it has met one that was used up or squeezed its sources.
+    /// Until when the CPU looks at what is known of prefixes: it has met one that was used up or squeezed its sources.
     CrowdedUntil = 4,
     /// What `SpentName` says, of a total that was spent for sources with an entry.
     TrackedSpentName = 5,
-    /// Until when that total has nothing for sources with an entry.
+    /// Until when the total of `TrackedSpentName` has nothing for sources with an entry.
     TrackedSpentUntil = 6,
-    /// The reason that says which total that is.
+    /// The reason that says which total `TrackedSpentName` is about.
     TrackedSpentReason = 7,
-    /// Under which policy, and for packets of which service, it has met a prefix that refused a source: see
+    /// Under which policy, and for packets of which service, the CPU has met a prefix that refused a source: see
     /// [`note_level`](crate::limit::note_level).
     CrowdedName = 8,
-    /// The mask of the aggregation level of that prefix.
+    /// The mask of the aggregation level of the prefix of `CrowdedName`.
     CrowdedMask = 9,
-    /// The first cell of that level.
+    /// The first cell of the aggregation level of the prefix of `CrowdedName`.
     CrowdedCells = 10,
-    /// The first word of the source of a packet that it has refused and noted down: see `express::noted_refusal`.
+    /// The first word of the source of a packet that the CPU has refused and noted down: see `express::noted_refusal`.
     RefusedSource = 11,
-    /// The second word of that source.
+    /// The second word of the source of the noted packet.
     RefusedSourceEnd = 12,
-    /// The reading of the coarse clock at which it refused that packet.
+    /// The reading of the coarse clock at which the CPU refused the noted packet.
     RefusedAt = 13,
-    /// The policy under which it refused that packet, and the packet's family, protocol and port.
+    /// The policy under which the CPU refused the noted packet, and the packet's family, protocol and port.
     RefusedPacket = 14,
-    /// The counter of that packet.
+    /// The counter of the noted packet.
     RefusedCounter = 15,
 }
 
 impl LaneWord {
-    /// How many there are.
+    /// How many words there are.
     pub const COUNT: usize = 16;
 }
 
 /// What the express lane goes by.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'p> {
-    /// A copy of the policy in force, see [`Policy::leave_lenient_to_limiter`]. It is not on trial, and there is a prefilter.
+    /// A copy of the policy in force, see [`Policy::leave_lenient_to_limiter`]. This policy is not on trial, and has a prefilter.
     pub policy: &'p Policy,
 }
 
@@ -203,7 +203,7 @@ pub trait Tables {
     fn track_until(&self, cell: u32, until_q8: u64);
     /// What may be known of a cell: [`TRACKED_BIT`](prefilter::TRACKED_BIT) and [`REMEMBERED_BIT`](prefilter::REMEMBERED_BIT).
     fn cell_bits(&self, cell: u32) -> u64;
-    /// Whether a cell may be tracked: `false` only if it is not. Cheaper than to ask until when.
+    /// Whether a cell may be tracked: `false` only if it is not. This costs less than [`tracked_until`](Self::tracked_until).
     #[inline(always)]
     fn may_be_tracked(&self, cell: u32) -> bool {
         self.cell_bits(cell) & prefilter::TRACKED_BIT != 0
@@ -221,14 +221,14 @@ pub trait Tables {
     fn mark_proven(&self, cell: u32, now_q8: u64);
     /// A cell of the prefilter.
     fn cell(&self, index: u32) -> Option<Self::Cell>;
-    /// The cell's bucket.
+    /// The bucket of a cell of the prefilter.
     fn cell_tat(&self, cell: Self::Cell) -> Self::Word;
     /// One of the negative entries of all cells, by its [place](prefilter::negative_place).
     fn negative_entry(&self, place: u32) -> Option<Self::Word>;
 
     /// A cell of prefix aggregation.
     fn prefix_level_cell(&self, index: u32) -> Option<Self::PrefixLevelCell>;
-    /// The cell's bucket.
+    /// The bucket of a cell of prefix aggregation.
     fn prefix_level_tat(&self, cell: Self::PrefixLevelCell) -> Self::Word;
     /// The negative entry of a prefix of the cell that is used up.
     fn prefix_level_negative_entry(&self, cell: Self::PrefixLevelCell) -> Self::Word;
@@ -250,9 +250,9 @@ pub trait Tables {
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
     /// What this CPU has taken from the totals of a service, or of the host.
     fn share(&self, service: u32) -> Option<Self::Share>;
-    /// What is left of it, in one place.
+    /// What is left in one place of what this CPU has taken.
     fn share_pool(&self, share: Self::Share, place: usize) -> Self::Word;
-    /// Until when there is no more, in one place.
+    /// Until when one place of what this CPU has taken gets no more.
     fn share_refused_until(&self, share: Self::Share, place: usize) -> Self::Word;
 
     /// What an interface has handed on of frames without a source: its bucket.
@@ -274,9 +274,9 @@ pub trait Tables {
     /// Stores `new` if the word is still `seen`, and says whether it did.
     fn compare_exchange(&self, word: Self::Word, seen: u64, new: u64) -> bool;
 
-    /// Until when the daemon is not told again of the sources of a slot; this CPU's own.
+    /// Until when this CPU does not tell the daemon again of the sources of a slot.
     fn quiet_until(&self, slot: u32) -> Option<Self::Word>;
-    /// Tells the daemon of a refused packet. Says whether there was room.
+    /// Tells the daemon of a refused packet, and returns whether there was room.
     fn tell(&self, event: DropEvent) -> bool;
 
     /// Counts an event.

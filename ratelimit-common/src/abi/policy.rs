@@ -75,13 +75,13 @@ abi_struct! {
 }
 
 impl Limit {
-    /// Whether it has a margin, in a bucket of its own, in which packets pass and are counted apart.
+    /// Whether the limit has a margin, in a bucket of its own, in which packets pass and are counted apart.
     #[inline(always)]
     pub const fn is_soft(&self) -> bool {
         self.frac_bits & SOFT != 0
     }
 
-    /// Whether it has a margin that is closed for now.
+    /// Whether the limit has a margin that is closed for now.
     #[inline(always)]
     pub const fn is_held(&self) -> bool {
         self.frac_bits & HELD != 0
@@ -98,9 +98,9 @@ pub const NO_TCP_OPTIONS: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mode {
-    /// They are.
+    /// Refused packets are dropped.
     Enforce = 0,
-    /// They pass, and are counted as what would have been dropped.
+    /// Refused packets pass, and are counted as what would have been dropped.
     Monitor = 1,
 }
 
@@ -114,13 +114,13 @@ impl Mode {
     }
 }
 
-/// Which clock decides.
+/// The clock that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Clock {
-    /// To the nanosecond. About as expensive as all the rest of the packet path.
+    /// A clock to the nanosecond. To read it costs about as much as all the rest of the packet path.
     Precise = 0,
-    /// Up to a timer tick behind, and nearly free. The tick has been taken out of the tolerances.
+    /// A clock that is up to one timer tick behind, and nearly free to read. The tick has been taken out of the tolerances.
     Coarse = 1,
 }
 
@@ -135,18 +135,19 @@ abi_struct! {
         pub prefilter_tolerance_q8: u64,
         /// When what sources had spent was last lost sight of, by a change of policy. See [`LimitSet::owed_q8`].
         pub owed_since_q8: u64,
-        /// How much every source counts as having spent at that moment, as time; of each limit at most its tolerance. 0: nothing.
+        /// How much every source counts as having spent at [`owed_since_q8`](Self::owed_since_q8), as time; of each limit at most its tolerance. 0: nothing.
         pub owed_q8: u64,
-        /// Every cell of the prefilter counts as tracked until then: entries from before the prefilter was switched on are behind it. 0: none does.
+        /// Every cell of the prefilter counts as tracked until this moment, because entries from before the prefilter was switched on are behind the cells. 0: no cell
+        /// does.
         pub tracked_until_q8: u64,
-        /// Margins of soft limits begin then: their buckets have been charged for as long as they take to fill. 0: they have begun.
+        /// Margins of soft limits begin at this moment, when their buckets have been charged for as long as they take to fill. 0: margins have begun.
         pub margins_from_q8: u64,
         /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
         /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`], [`COUNTS_PACKETS`]
         /// and [`leased`] are beside them.
         pub adds: u64,
-        /// A packet must conform to all that apply to it.
+        /// The limits. A packet must conform to all that apply to it.
         pub limits: [Limit; MAX_LIMITS],
     }
 }
@@ -175,7 +176,7 @@ impl LimitSet {
         self.adds & ANY_LEASED != 0
     }
 
-    /// Whether the limit at a place does.
+    /// Whether the limit at a place holds on all hosts together.
     #[inline(always)]
     pub const fn is_leased(&self, place: usize) -> bool {
         self.adds & leased(place) != 0
@@ -245,9 +246,9 @@ abi_struct! {
         pub mask_hi: u64,
         /// Mask for bytes 8 to 15 of a source's key, native load.
         pub mask_lo: u64,
-        /// How many sources' worth they may have together; 0: no such aggregation level.
+        /// The addresses together may have this many times what one source may have; 0: no such aggregation level.
         pub multiple: u64,
-        /// Its reciprocal, see `limit::aggregation`.
+        /// The reciprocal of the multiple, see `limit::aggregation`.
         pub reciprocal: u64,
         /// What the prefix pays for any packet that is no SYN and no fragment, see [`Policy::price_packets`].
         pub packet_q8: u64,
@@ -261,11 +262,11 @@ abi_struct! {
         pub range_q8: u64,
         /// Lower bits of a time that the way into the range does without.
         pub range_shift: u32,
-        /// Pressure for each step of that way, with 16 binary places.
+        /// Pressure for each step of the way into the range, with 16 binary places.
         pub range_factor: u32,
         /// Lower bits of a time that the word of a source does without.
         pub fair_shift: u32,
-        /// What a source may have at once under any pressure, as time in units of that word.
+        /// What a source may have at once under any pressure, as time in units of the word of a source.
         pub allowance: u32,
     }
 }
@@ -321,7 +322,7 @@ abi_struct! {
         pub generation: u64,
         /// What holds for every source.
         pub source: SourceLimits,
-        /// Which sources get state of their own.
+        /// The prefilter, which says which sources get state of their own.
         pub prefilter: Prefilter,
         /// What prefixes around sources may have together.
         pub aggregation: Aggregation,
@@ -382,12 +383,12 @@ impl Policy {
         Some((index, &self.services[index as usize]))
     }
 
-    /// Whether the express lane can serve it: the lane repeats what the prefilter remembers, and drops.
+    /// Whether the express lane can serve this policy: the lane repeats what the prefilter remembers, and drops.
     pub const fn serves_lane(&self) -> bool {
         self.source.set.prefilter_tolerance_q8 != 0 && self.mode != Mode::Monitor as u32
     }
 
-    /// Makes of it what the express lane goes by: packets for a service that does not drop what is refused are left to the limiter, as are those whose
+    /// Makes of this policy what the express lane goes by: packets for a service that does not drop what is refused are left to the limiter, as are packets whose
     /// service depends on their destination.
     pub fn leave_lenient_to_limiter(&mut self) {
         if self.lenient == 0 {

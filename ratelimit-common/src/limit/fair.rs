@@ -31,33 +31,33 @@ use crate::abi::{Aggregation, Squeeze, service::Party};
 
 /// How often the rate is halved from the beginning of the range to its end.
 pub const OCTAVES: u32 = 12;
-/// One octave of pressure.
+/// Steps of pressure in one octave.
 const OCTAVE: u32 = 1 << 8;
-/// The hardest that anybody is squeezed.
+/// The highest pressure: nobody is squeezed harder.
 pub const HARDEST: u32 = OCTAVES * OCTAVE;
 
-/// Bits of a word that are debt.
+/// Lower bits of a word, which are the debt.
 const DEBT_BITS: u32 = 28;
 const DEBT_MASK: u64 = (1 << DEBT_BITS) - 1;
-/// The others are the time.
+/// Upper bits of a word, which are the time, moved down.
 const TIME_MASK: u64 = u64::MAX >> DEBT_BITS;
 /// A time that is ahead of now by less than this was written by a CPU whose clock is ahead: an eighth of the tolerance, or up to a quarter.
 const AHEAD: u64 = 1 << 21;
 
 /// Bits of the tolerance in units of a word.
 const TOLERANCE_BITS: u32 = 24;
-/// Part of the tolerance that each range of debt is: a quarter.
+/// Each range of debt is this part of the tolerance: a quarter.
 pub const RANGE_SHARE: u64 = 4;
 /// Part of the tolerance that a source may have at once, whatever the pressure: so little that all sources of a /24 at once fit into the range.
 const ALLOWANCE_SHARE: u64 = 64;
-/// Packets that it may have at once beyond that, full frames that open nothing.
+/// Packets that a source may have at once beyond its part of the tolerance: full frames that open no connection.
 const ALLOWANCE_PACKETS: u64 = 2;
 
-/// Precision of the way into the range.
+/// Bits that the way into the range is reckoned with.
 const WAY_BITS: u32 = 12;
 
 impl Squeeze {
-    /// For prefixes of a tolerance, of which a range is a quarter, and full frames that cost their source so much at most.
+    /// The numbers for prefixes of this tolerance, of which a range is a quarter, and for full frames that cost their source at most `dearest_q8`.
     pub const fn of(tolerance_q8: u64, dearest_q8: u64) -> Self {
         let range_q8 = tolerance_q8 / RANGE_SHARE;
         let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
@@ -117,7 +117,7 @@ pub const fn take(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pre
     let elapsed = if since > TIME_MASK - AHEAD { 0 } else { since };
     let debt = (word & DEBT_MASK).saturating_sub(slowed(elapsed, pressure));
     let after = debt + charge(charge_q8, shift);
-    // Who owes nothing may have one packet, however dear.
+    // A source that owes nothing may have one packet, whatever it costs.
     if debt != 0 && after > squeeze.allowance as u64 {
         return None;
     }
@@ -151,7 +151,7 @@ pub const fn percent(pressure: u32) -> u64 {
     slowed(100 << OCTAVES, pressure) >> OCTAVES
 }
 
-/// What is paid off in a time: half for every octave, and in between on a straight line.
+/// What is paid off in a time: half as much with every octave of pressure, and in between on a straight line.
 #[inline(always)]
 const fn slowed(elapsed: u64, pressure: u32) -> u64 {
     let whole = elapsed >> ((pressure >> 8) & 63);
@@ -189,7 +189,7 @@ pub const PROVEN_Q8: u64 = 600_000_000_000 << 8;
 
 /// Bits of a time that the mark of a cell with a proven source does without: its unit is 17 s.
 const PROVEN_SHIFT: u32 = 42;
-/// The furthest that such a mark is ahead of now.
+/// The furthest that the mark of a cell with a proven source is ahead of now.
 const PROVEN_STEPS: u8 = (PROVEN_Q8 >> PROVEN_SHIFT) as u8 + 3;
 const _: () = assert!(PROVEN_Q8 >> PROVEN_SHIFT < 128, "a mark that is over is told from one that is not");
 
@@ -211,7 +211,7 @@ pub const fn may_be_proven(mark: u8, now_q8: u64) -> bool {
 #[inline(always)]
 pub const fn party(proven_until_q8: u64, now_q8: u64) -> Party {
     let left = proven_until_q8.wrapping_sub(now_q8);
-    // Nobody is proven for longer than that, so a moment that lies further ahead has been long ago.
+    // Nobody is proven for longer than `PROVEN_Q8`, so a moment that lies further ahead has been long ago.
     if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Tracked } else { Party::Proven }
 }
 

@@ -69,11 +69,11 @@ use crate::{
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
-/// More calls than one daemon makes in a hundred years: the next one begins above them.
+/// More calls than one daemon makes in a hundred years. The next daemon numbers its calls above them.
 const CALLS_OF_ONE: u64 = 1 << 34;
-/// Daemons under one incarnation: their calls are counted exactly by the store's scripts.
+/// The most daemons under one incarnation: the store's scripts count the calls of so many exactly.
 const MAX_DAEMONS: u64 = 1 << 18;
-/// The store's scripts count exactly to twice that.
+/// The highest incarnation: the store's scripts count exactly to twice this number.
 const MAX_INCARNATION: u64 = 1 << 52;
 
 static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include_str!("scripts/gossip.lua")));
@@ -88,17 +88,17 @@ pub fn call_of(keys: Vec<String>, args: Vec<String>) -> Call<'static> {
 #[derive(Clone, Debug)]
 pub struct Gossip {
     host: String,
-    /// Which machine this is, whatever it is called: two of one name are told apart by that.
+    /// A text that names this machine and no other: it tells two machines of one host name apart.
     owner: String,
     incarnation: u64,
-    /// Daemons that have begun under that incarnation, this one included.
+    /// Daemons that have begun under `incarnation`, this one included.
     daemons: u64,
     /// Whether the store has heard this daemon.
     was_heard: bool,
     calls: u64,
     /// When the last call was made.
     called_ns: u64,
-    /// The store that `since` is of.
+    /// The store whose version `since` is.
     identity: Option<String>,
     since: u64,
     /// Whether this daemon has just begun and must hear of every block.
@@ -128,7 +128,8 @@ pub struct GossipUpdate {
 }
 
 impl Gossip {
-    /// Of a daemon that begins. `incarnation` is when, in milliseconds of the wall clock. `inherited` is what the list already has of blocks for all hosts.
+    /// The part of a daemon that begins. `incarnation` is when it begins, in milliseconds of the wall clock. `inherited` is what the list already has of blocks for all
+    /// hosts.
     pub fn new(
         host: &str,
         incarnation: u64,
@@ -143,7 +144,7 @@ impl Gossip {
         });
         let mut hidden: BTreeMap<Prefix, HostBlock> = hidden.collect();
         let numbers = &saved.numbers;
-        // Which of these the store has heard of is not known: it is told those that it does not have.
+        // Nobody knows which of these edits the store has heard of: the store is told those that it does not have.
         let version = if numbers.identity.is_some() { numbers.version } else { blocks::UNCONFIRMED };
         let mut has_lost_track = false;
         for (prefix, block) in inherited {
@@ -186,7 +187,7 @@ impl Gossip {
         })
     }
 
-    /// On this machine: a text that no other has, and that stays when the daemon starts again.
+    /// Names the machine by a text that no other machine has, and that stays when the daemon starts again.
     pub fn owned_by(self, owner: String) -> Self {
         Self { owner, ..self }
     }
@@ -265,12 +266,12 @@ impl Gossip {
         Ok(self.blocks.settle(prefix, this_host, now_ns, &mut |_| {}))
     }
 
-    /// The list when a prefix is blocked on this host alone.
+    /// What the list says when a prefix is blocked on this host alone.
     pub fn block_here(&mut self, prefix: Prefix, host_block: HostBlock, now_ns: u64) -> ListEdit {
         self.blocks.with_local(prefix, Some(host_block), now_ns)
     }
 
-    /// The list when that is taken away; none if there is no such block.
+    /// What the list says when a block of this host alone is taken away; nothing if there is no such block.
     pub fn unblock_here(
         &mut self,
         prefix: Prefix,
@@ -281,14 +282,14 @@ impl Gossip {
         Some(self.blocks.with_local(prefix, None, now_ns))
     }
 
-    /// Judges again what was refused: after a change of the allow list, and now and then, as sessions end.
+    /// Judges blocks again that this host refused: after a change of the allow list, and now and then, because sessions end.
     pub fn judge_again(&mut self, this_host: &impl ThisHost, now_ns: u64) -> GossipUpdate {
         let mut log = GossipLog::default();
         let edits = self.blocks.judge_again(this_host, now_ns, &mut |line| log.say(line));
         GossipUpdate { edits, log: log.lines(), again: false, step_ms: 0 }
     }
 
-    /// Blocks for all hosts, with why one does not hold here if it does not.
+    /// Blocks for all hosts, each with the reason why it does not hold here, if it does not.
     pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &BlockRecord, Option<&str>)> {
         self.blocks.iter(now_ns)
     }
@@ -369,7 +370,8 @@ impl Gossip {
     }
 }
 
-/// One that has run out while the store was away still replaces what was there.
+/// Milliseconds that are left of a block; -1 of a block without an end. A block that has run out while the store was away has one left, so that it still replaces
+/// what was there.
 fn left_ms(host_block: &HostBlock, now_ns: u64) -> i64 {
     host_block.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
 }

@@ -10,7 +10,7 @@ use crate::dataplane::{
 /// A value, or why there is none.
 pub(super) type Perhaps<T> = Result<T, String>;
 
-/// What was read.
+/// Everything that was read of a host.
 #[derive(Clone, Debug)]
 pub struct Readings {
     /// What the policy asks for.
@@ -28,13 +28,13 @@ pub struct Readings {
 /// What a policy asks of a host; nothing without a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// Services answer SYNs with cookies.
+    /// Whether some service answers SYNs with cookies.
     pub cookies: bool,
-    /// Senders are answered, with cookies or with word of a refusal.
+    /// Whether senders are answered, with cookies or with word of a refusal.
     pub answers: bool,
-    /// Callers are answered on sockets.
+    /// Whether callers are answered on sockets.
     pub listens: bool,
-    /// Limits depend on headroom.
+    /// Whether some limit depends on headroom.
     pub elastic: bool,
 }
 
@@ -43,17 +43,17 @@ pub struct Wishes {
 pub struct HostReadings {
     /// Release of the kernel.
     pub release: String,
-    /// Programs may interleave on this PREEMPT_RT kernel.
+    /// Whether programs may interleave, as on some PREEMPT_RT kernels.
     pub interleaves: bool,
     /// Where pins would be.
     pub pin: PathBuf,
-    /// Why that is not on a BPF file system.
+    /// Why the place for pins is not on a BPF file system.
     pub pin_problem: Option<String>,
     /// `net.core.bpf_jit_enable`.
     pub jit: Perhaps<u64>,
     /// `net.core.bpf_jit_harden`.
     pub jit_harden: Perhaps<u64>,
-    /// The kernel describes its types.
+    /// Whether the kernel describes its types.
     pub btf: bool,
     /// CPUs that packets can come in on.
     pub cpus: u32,
@@ -67,34 +67,34 @@ pub struct HostReadings {
     pub headroom_notes: Vec<String>,
     /// Settings of TCP.
     pub tcp: TcpSettings,
-    /// How many files a process may open at most; `None` if any number.
+    /// How many files a process may open at most; `None` without a bound.
     pub open_files: Perhaps<Option<u64>>,
 }
 
 /// One interface.
 #[derive(Clone, Debug)]
 pub struct LinkReadings {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// What made it: `veth`, `tun`, `bridge`, `bond`, `vlan`; nothing of a device that stands for itself.
+    /// What made the interface: `veth`, `tun`, `bridge`, `bond`, `vlan`; nothing of a device that stands for itself.
     pub kind: Option<String>,
-    /// The driver of the device behind it.
+    /// The driver of the device behind the interface.
     pub driver: Option<String>,
-    /// How its frames are read, or why they cannot be.
+    /// How frames of the interface are read, or why they cannot be.
     pub framing: Perhaps<&'static str>,
     /// Bytes of the largest packet.
     pub mtu: Option<u32>,
-    /// The bond or bridge that it is a port of, with its kind.
+    /// The bond or bridge that the interface is a port of, with its kind.
     pub port_of: Option<(String, String)>,
-    /// The interface that it is a VLAN of.
+    /// The interface that this one is a VLAN of.
     pub vlan_of: Option<String>,
-    /// It has VLANs.
+    /// Whether the interface has VLANs.
     pub has_vlans: bool,
-    /// Whether its other end takes what a program sends back, if it is one of a pair.
+    /// Whether the other end of the interface takes what a program sends back, if the interface is one of a pair.
     pub takes_answers: Option<Perhaps<bool>>,
     /// What the driver can do for programs.
     pub support: Perhaps<DriverSupport>,
-    /// Features that are on.
+    /// Features of the device that are on.
     pub features: Perhaps<BTreeSet<String>>,
     /// Frames that a receive queue has room for.
     pub ring: Perhaps<DeviceExtent>,
@@ -104,78 +104,78 @@ pub struct LinkReadings {
     pub spread: Perhaps<Vec<u32>>,
     /// What a virtio device was given by its hypervisor.
     pub virtio: Option<Virtio>,
-    /// The program that is on it.
+    /// The program that is on the interface.
     pub occupant: Occupant,
 }
 
 /// What a virtio network device and its hypervisor agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Virtio {
-    /// The device joins packets before it hands them over.
+    /// Whether the device joins packets before it hands them over.
     pub joins_packets: bool,
-    /// The guest can turn that off.
+    /// Whether the guest can turn the joining off.
     pub can_be_turned_off: bool,
 }
 
 /// The program on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occupant {
-    /// None.
+    /// There is no program.
     Nobody,
-    /// Ours, and how it runs.
+    /// Our program, and how it runs.
     Ours(&'static str),
-    /// One of which only its number is known, and why.
+    /// A program of which only the number is known, and why the name is not.
     Unnamed(u32, String),
-    /// Somebody else's: number and name.
+    /// A program of somebody else: number and name.
     Foreign(u32, String),
 }
 
 /// The store.
 #[derive(Clone, Debug)]
 pub struct StoreReadings {
-    /// Where it is, without a password.
+    /// Address of the store, without a password.
     pub address: String,
-    /// Its servers, or why they cannot be asked.
+    /// Servers of the store, or why they cannot be asked.
     pub servers: Perhaps<Vec<ServerReadings>>,
 }
 
 /// One server of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReadings {
-    /// Its socket.
+    /// Address of the server's socket.
     pub at: String,
-    /// Its version.
+    /// Version of the server.
     pub version: String,
-    /// It takes writes.
+    /// Whether the server takes writes.
     pub is_master: bool,
-    /// Bytes that it may hold; 0 is no limit.
+    /// Bytes that the server may hold; 0 is no limit.
     pub maxmemory: u64,
-    /// What it does when that is reached.
+    /// What the server does when it holds `maxmemory` bytes.
     pub maxmemory_policy: String,
 }
 
 /// Who looks after the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attendance {
-    /// Nobody, and nothing is pinned.
+    /// No daemon answers, and nothing is pinned.
     Nothing(String),
-    /// Nobody, and these interfaces have our links.
+    /// No daemon answers, and these interfaces have our links.
     Abandoned(Vec<String>),
-    /// Somebody answers, or why not.
+    /// A daemon answers, or why it does not.
     Daemon(Perhaps<DaemonReadings>),
 }
 
 /// A daemon that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonReadings {
-    /// Its process id.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// Its build.
+    /// Build of the daemon.
     pub build: String,
-    /// Its effective capabilities, as the kernel's bits.
+    /// Effective capabilities of the daemon, as the kernel's bits.
     pub capabilities: Perhaps<u64>,
-    /// Warnings that its status has.
+    /// Warnings that the status of the daemon has.
     pub warnings: Vec<String>,
-    /// Whether all its interfaces are protected.
+    /// Whether all interfaces of the daemon are protected.
     pub protected: bool,
 }

@@ -37,61 +37,61 @@ pub struct Service {
     dscp: u8,
 }
 
-/// Why there cannot be such services. `index` counts them as given.
+/// Why services cannot be as they are given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
-    /// No name, or one that is hard to type.
+    /// A service without a name, or with a name that is hard to type.
     #[error("service name {name:?} is not one; use letters, digits, - and _, at most 32")]
     Name {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
     },
-    /// Two of one name.
+    /// Two services of one name.
     #[error("service {name:?} is there twice; give one another name")]
     Twice {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
     },
-    /// More than the maps hold.
+    /// More services than the maps hold.
     #[error("{count} services are more than there can be; use at most {MAX_SERVICES}")]
     TooMany {
         /// How many.
         count: usize,
     },
-    /// Nothing to match.
+    /// A service that matches no packet.
     #[error("service {name:?} has no ports; write match = {{ protocol = \"udp\", ports = [53] }}")]
     NoPorts {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
     },
-    /// Ports of what has none.
+    /// Ports of a protocol that has none.
     #[error(
         "service {name:?}: {carrier} has no ports; leave out ports, or use protocol = \"tcp\" or \"udp\""
     )]
     NotForPorts {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
-        /// What it is spoken over.
+        /// The protocol of the service.
         carrier: Carrier,
     },
     /// A port or a protocol that two services claim.
     #[error("{place} of service {name:?} belongs to service {other:?} already; name it in one of them")]
     Overlap {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// The port or protocol.
         place: CarrierPlace,
-        /// Who has it.
+        /// The service that has it already.
         other: String,
     },
     /// A destination that two services claim at one port.
@@ -99,33 +99,33 @@ pub enum ServiceError {
         "destination {prefix} at {place} of service {name:?} belongs to service {other:?} already; name it in one of them"
     )]
     SameDestination {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Place of the destination among those of the service.
+        /// Place of the destination among the destinations of the service.
         destination: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// The first port, or the protocol.
         place: CarrierPlace,
         /// The destination.
         prefix: Prefix,
-        /// Who has it.
+        /// The service that has it already.
         other: String,
     },
-    /// More than the map holds.
+    /// More destinations than the map holds.
     #[error(
         "{count} destinations of services that share ports are more than there can be; use at most {MAX_DESTINATIONS}"
     )]
     TooManyDestinations {
-        /// How many, over all ports that are not shared by the same services.
+        /// How many destinations there are, over all ports that are not shared by the same services.
         count: usize,
     },
     /// A total that cannot be counted.
     #[error("service {name:?}: a total in {} is not possible; use packets or bytes", .meter.name())]
     Meter {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// As given.
         meter: Meter,
@@ -135,9 +135,9 @@ pub enum ServiceError {
         "service {name:?}: \"{rate}\" cannot be the limit of a total or of cookies, which are hard token buckets; leave out all behind the burst"
     )]
     Manner {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// As given.
         rate: Rate,
@@ -145,39 +145,39 @@ pub enum ServiceError {
     /// A threshold that does not count SYNs.
     #[error("service {name:?}: syn_cookies in {} is not possible; write it in syns, \"1000 syns/s\"", .meter.name())]
     CookieMeter {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// As given.
         meter: Meter,
     },
-    /// SYNs without TCP.
+    /// A threshold of SYNs for a service that is not spoken over TCP.
     #[error("service {name:?}: only TCP has SYNs; remove syn_cookies or use protocol = \"tcp\"")]
     CookieProtocol {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
     },
     /// A threshold that cannot be held.
     #[error("service {name:?}: syn_cookies: {error}")]
     CookieRate {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// Why.
         error: RateError,
     },
-    /// More than a bucket has words.
+    /// More limits of a source than a bucket has words.
     #[error(
         "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// How many.
         count: usize,
@@ -185,9 +185,9 @@ pub enum ServiceError {
     /// A limit that cannot be held.
     #[error("service {name:?}: limit \"{rate}\": {error}")]
     Rate {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// As given.
         rate: Rate,
@@ -197,9 +197,9 @@ pub enum ServiceError {
     /// Two totals of one meter.
     #[error("service {name:?} has two totals in {}; use one", .meter.name())]
     TwoTotals {
-        /// Place in the list of the file, from 0.
+        /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// The meter.
         meter: Meter,
@@ -266,7 +266,7 @@ impl Service {
         self.dscp
     }
 
-    /// What one source may send there.
+    /// What one source may send to the service.
     pub fn per_source(&self) -> &[Rate] {
         &self.per_source
     }
@@ -281,32 +281,32 @@ impl Service {
         self.syn_cookies.as_ref()
     }
 
-    /// Its name.
+    /// Name of the service.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is spoken over.
+    /// The protocol of the service.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// Its ports, as given.
+    /// Ports of the service, as given.
     pub fn ports(&self) -> &[RangeInclusive<u16>] {
         &self.ports
     }
 
-    /// The destinations that it is for, as given; none: whatever others leave.
+    /// The destinations that the service is for, as given; an empty list: every destination that other services leave.
     pub fn destinations(&self) -> &[Prefix] {
         &self.destinations
     }
 
-    /// Whether it is for packets to this port, whichever their destination.
+    /// Whether the service is for packets to this port, whichever their destination.
     pub fn has_port(&self, protocol: Protocol, port: u16) -> bool {
         self.carrier == Carrier::Ports(protocol) && self.ports.iter().any(|range| range.contains(&port))
     }
 
-    /// Limits on everything that is sent there.
+    /// Limits on everything that is sent to the service.
     pub fn totals(&self) -> &[Rate] {
         &self.totals
     }
@@ -336,7 +336,7 @@ impl Service {
         fields
     }
 
-    /// Where its packets are looked up: ports, and behind them all protocols. `taken` are protocols that other services are for.
+    /// Where packets of the service are looked up: ports, and behind them all protocols. `taken` are protocols that other services are for.
     pub(super) fn slots(&self, taken: &[u8]) -> Vec<Range<u32>> {
         let Carrier::Ports(protocol) = self.carrier else { return self.carrier.slots(taken) };
         let slots = |range: &RangeInclusive<u16>| {
@@ -345,7 +345,7 @@ impl Service {
         self.ports.iter().map(slots).collect()
     }
 
-    /// What the tables of a policy in force have at the places that could be nobody else's in it.
+    /// What the tables of a policy in force have at the places that no other service could have in that policy.
     pub fn entries_in(&self, in_force: &abi::Policy) -> Vec<u32> {
         let entry = |slot: u32| match (slot as usize).checked_sub(PORT_SLOTS) {
             None => in_force.ports[slot as usize],
@@ -353,7 +353,7 @@ impl Service {
         };
         let slots: Vec<u32> = match self.carrier {
             Carrier::Ports(_) => self.slots(&[]).into_iter().flatten().collect(),
-            // Its fragments may have been those of the service for fragments, and the other way round.
+            // Fragments of this service may have been counted for the service for fragments, and the other way round.
             Carrier::Number(_) | Carrier::Fragments => vec![self.carrier.surest_slot()],
         };
         slots.into_iter().map(|slot| u32::from(entry(slot))).collect()
@@ -433,7 +433,8 @@ impl ServiceError {
     }
 }
 
-/// `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`: the same for the same ports and destinations, however they are written.
+/// What a service matches, as text: `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`. Two services of the same ports and destinations have one text, however both are
+/// written.
 fn matching(service: &Service) -> String {
     let carrier = service.carrier();
     let mut ranges: Vec<(u16, u16)> =

@@ -23,11 +23,11 @@ pub struct User {
     name: String,
     plan: Option<String>,
     sources: Sources,
-    /// Its own limits, if it has any; they count instead of the plan's.
+    /// The user's own limits, if it has any; they count instead of those of its plan.
     own: Option<Vec<Rate>>,
-    /// What counts.
+    /// The limits that count: the user's own, or those of its plan.
     network: Vec<Rate>,
-    /// Limits of its requests, if they are its own; they count instead of the plan's.
+    /// The user's own limits of requests, if it has any; they count instead of those of its plan.
     requests: Option<Vec<RequestLimit>>,
 }
 
@@ -46,26 +46,26 @@ pub struct Users {
     plans: Arc<[Plan]>,
 }
 
-/// Why there cannot be such users. `index` counts them as given.
+/// Why users cannot be as they are given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// No name, or one that is hard to type.
+    /// A user without a name, or with a name that is hard to type.
     #[error("user name {name:?} is not one; use letters, digits, -, _, . and @, at most 64")]
     Name {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
     },
-    /// Two of one name.
+    /// Two users of one name.
     #[error("user {name:?} is there twice; give one another name")]
     Twice {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// As given.
         name: String,
     },
-    /// More than the maps hold.
+    /// More users than the maps hold.
     #[error("{count} users are more than there can be; use at most {MAX_USERS}")]
     TooMany {
         /// How many.
@@ -82,28 +82,28 @@ pub enum UserError {
     /// A prefix that two users claim.
     #[error("source {prefix} of user {name:?} belongs to user {other:?} already; name it in one of them")]
     Overlap {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
         /// The prefix.
         prefix: Prefix,
-        /// Who has it.
+        /// The user who has it already.
         other: String,
     },
-    /// More than a bucket has words.
+    /// More limits of a user than a bucket has words.
     #[error(
         "user {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
         /// How many.
         count: usize,
     },
-    /// More than a bucket of its users has words.
+    /// More limits of a plan than a bucket of its users has words.
     #[error(
         "plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
@@ -116,19 +116,19 @@ pub enum UserError {
     /// A plan that is not there.
     #[error("user {name:?} is on plan {plan:?}, which is not there; there is {}", super::some(.known))]
     UnknownPlan {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
         /// As given.
         plan: String,
-        /// The names that exist.
+        /// The names of the plans that exist.
         known: Vec<String>,
     },
     /// A limit that cannot be held.
     #[error("user {name:?}: limit \"{rate}\": {error}")]
     Rate {
-        /// Place in the list of the file, from 0.
+        /// Place of the user in the list of the file, from 0.
         index: usize,
         /// Its name.
         name: String,
@@ -180,7 +180,7 @@ impl User {
         Self { requests, ..self }
     }
 
-    /// Limits of its requests, if they are its own.
+    /// The user's own limits of requests, if it has any.
     pub fn requests(&self) -> Option<&[RequestLimit]> {
         self.requests.as_deref()
     }
@@ -190,22 +190,22 @@ impl User {
         &self.name
     }
 
-    /// The plan it is on, and has its limits from unless they are its own.
+    /// The plan that the user is on. The user has the limits of the plan unless it has its own.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
     }
 
-    /// Its addresses. The longest prefix around an address decides whose it is.
+    /// Addresses of the user. The longest prefix around an address decides whose it is.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// What all its addresses may send together.
+    /// What all addresses of the user may send together.
     pub fn network(&self) -> &[Rate] {
         &self.network
     }
 
-    /// Limits of its own, which count instead of its plan's.
+    /// The user's own limits, which count instead of those of its plan.
     pub fn own(&self) -> Option<&[Rate]> {
         self.own.as_deref()
     }
@@ -247,7 +247,7 @@ impl Plan {
         Self { requests, ..self }
     }
 
-    /// What each user on it may ask for, over all APIs.
+    /// Requests that each user on the plan may make, over all APIs.
     pub fn requests(&self) -> &[RequestLimit] {
         &self.requests
     }
@@ -257,7 +257,7 @@ impl Plan {
         &self.name
     }
 
-    /// What each user on it may have.
+    /// What each user on the plan may send.
     pub fn network(&self) -> &[Rate] {
         &self.network
     }
@@ -308,7 +308,7 @@ impl Users {
         if errors.is_empty() { Ok(Self { users: users.into(), plans: plans.into() }) } else { Err(errors) }
     }
 
-    /// Whether no prefix of `next` is there twice, as far as that is easily told from the fact that none is here.
+    /// Whether no prefix of `next` is there twice, as far as that follows without much work from the fact that no prefix of these users is.
     fn makes_distinct(&self, next: &[User]) -> bool {
         let (old, new) = (chunks(&self.users), chunks(next));
         let old_ones: HashSet<_> = old.iter().map(|chunk| chunk.identity()).collect();
@@ -316,7 +316,7 @@ impl Users {
         if !new.iter().all(|chunk| new_ones.insert(chunk.identity())) {
             return false;
         }
-        // What stays is distinct, and so is what goes. What comes has to differ from itself and from everything that is there.
+        // Prefixes that stay are distinct, and so are those that go. Prefixes that come have to differ from each other and from all that are there.
         let come = difference(old, new.iter().copied()).come;
         let mut fresh: Vec<&Prefix> = new
             .iter()
@@ -335,7 +335,7 @@ impl Users {
         self.users.iter()
     }
 
-    /// One by name.
+    /// The user of a name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.users.iter().find(|user| user.name == name)
     }
@@ -354,7 +354,7 @@ impl Users {
         self.plans.iter()
     }
 
-    /// One plan by name.
+    /// The plan of a name.
     pub fn plan(&self, name: &str) -> Option<&Plan> {
         self.plans.iter().find(|plan| plan.name == name)
     }
@@ -383,7 +383,7 @@ impl Users {
     }
 }
 
-/// Where one thing was changed, the first error is the one.
+/// The one error of a change of one thing, which is the first.
 fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
     users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
 }

@@ -1,4 +1,4 @@
-//! What is asked of the daemon: one line each.
+//! What is asked of the daemon, each order in one line.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{requests::TestQuestion, users::UserOrder};
 
-/// Who gives an order that can cut somebody off, and how much they mean it.
+/// Who gives an order that can cut somebody off, and whether the order is to be obeyed also if it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Operator {
-    /// Where they sit, if they came over SSH and the shell knows it.
+    /// The address of the operator, if they came over SSH and the shell knows it.
     pub origin: Option<IpAddr>,
-    /// Do it also if somebody is cut off.
+    /// Whether the order is to be obeyed also if it cuts somebody off.
     pub force: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct Operator {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Order {
-    /// Is it working?
+    /// Is the daemon working?
     Status,
     /// What was counted?
     Stats,
@@ -36,36 +36,36 @@ pub enum Order {
     },
     /// Which packets are refused, from now on until the caller hangs up?
     Watch {
-        /// CIDR; only sources that have addresses in it.
+        /// Only sources that have addresses in this prefix, as CIDR.
         #[serde(default)]
         source: Option<String>,
         /// Only this reason.
         #[serde(default)]
         reason: Option<String>,
-        /// With their first bytes.
+        /// Whether the first bytes of each packet are wanted.
         #[serde(default)]
         frames: bool,
     },
     /// Put a prefix on the block list, or change its lifetime and reason.
     BlockAdd {
-        /// CIDR.
+        /// The prefix, as CIDR.
         prefix: String,
-        /// Lifetime; for good when absent.
+        /// Lifetime of the block; for good when absent.
         for_ns: Option<u64>,
-        /// Why.
+        /// Why the prefix is blocked.
         reason: Option<String>,
-        /// On all hosts of the cluster.
+        /// Whether the order is for all hosts of the cluster.
         #[serde(default)]
         cluster: bool,
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
     /// Take a prefix off the block list.
     BlockDel {
-        /// CIDR.
+        /// The prefix, as CIDR.
         prefix: String,
-        /// On all hosts of the cluster.
+        /// Whether the order is for all hosts of the cluster.
         #[serde(default)]
         cluster: bool,
     },
@@ -77,19 +77,19 @@ pub enum Order {
     BlockList,
     /// Show the first prefixes of both lists, and how many there are.
     Lists {
-        /// At most so many of each.
+        /// How many prefixes of each list are shown at most.
         most: u32,
     },
     /// Put a prefix on the allow list.
     AllowAdd {
-        /// CIDR.
+        /// The prefix, as CIDR.
         prefix: String,
     },
     /// Take a prefix off the allow list.
     AllowDel {
-        /// CIDR.
+        /// The prefix, as CIDR.
         prefix: String,
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -106,12 +106,12 @@ pub enum Order {
     LimitSet {
         /// Its name.
         name: String,
-        /// The new rate, as in the policy file; those of a list with commas between them.
+        /// The new rate, as in the policy file; the rates of a list have commas between them.
         rate: String,
-        /// Also write it into the file that the policy came from.
+        /// Whether the new rate is also written into the file that the policy came from.
         #[serde(default)]
         save: bool,
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -124,10 +124,10 @@ pub enum Order {
     },
     /// Change one user of the running policy.
     UserSet {
-        /// Who, and what.
+        /// The user, and what changes.
         #[serde(flatten)]
         user: UserOrder,
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -143,7 +143,7 @@ pub enum Order {
         /// The text of the policy.
         #[serde(default)]
         text: String,
-        /// How many bytes of text follow the line instead.
+        /// How many bytes of text follow the line, if the text is not in it.
         #[serde(default)]
         text_follows: Option<u64>,
     },
@@ -154,12 +154,12 @@ pub enum Order {
         /// The text of the policy.
         #[serde(default)]
         text: String,
-        /// How many bytes of text follow the line instead.
+        /// How many bytes of text follow the line, if the text is not in it.
         #[serde(default)]
         text_follows: Option<u64>,
-        /// Roll back unless confirmed within this time.
+        /// The policy is rolled back unless it is confirmed within this time.
         confirm_ns: Option<u64>,
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -167,11 +167,11 @@ pub enum Order {
     Confirm,
     /// Back to the policy before the last change.
     Rollback {
-        /// Who says so.
+        /// Who gives the order.
         #[serde(default)]
         operator: Operator,
     },
-    /// Which attacks were there?
+    /// Which attacks have there been?
     AttackList,
     /// What is known of one attack?
     AttackShow {
@@ -186,7 +186,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whether it changes the block or the allow list.
+    /// Whether the order changes the block list or the allow list.
     pub fn changes_lists(&self) -> bool {
         matches!(
             self,
@@ -194,7 +194,7 @@ impl Order {
         )
     }
 
-    /// Whether it changes nothing, costs little, and shows nothing of what packets carry.
+    /// Whether the order changes nothing, costs little, and shows nothing of what packets carry.
     pub fn only_asks(&self) -> bool {
         match self {
             Self::Status
@@ -213,7 +213,7 @@ impl Order {
             | Self::AttackShow { .. } => true,
             Self::Watch { frames, .. } => !frames,
             Self::Test(question) => question.peek,
-            // A policy has to be compiled for it.
+            // This order costs the daemon the compilation of a policy.
             Self::Diff { .. } => false,
             Self::BlockAdd { .. }
             | Self::BlockDel { .. }
@@ -247,7 +247,7 @@ impl Order {
         matches!(self, Self::Apply { .. } | Self::Diff { .. } | Self::Rollback { .. })
     }
 
-    /// The text in it, and how much of it follows, if it is a request with a text.
+    /// The text of an order that has one, and how many bytes of it follow the line.
     pub(in crate::control) fn text(&mut self) -> Option<(&mut String, &mut Option<u64>)> {
         match self {
             Self::Diff { text, text_follows, .. } | Self::Apply { text, text_follows, .. } => {

@@ -20,28 +20,28 @@ pub struct Status {
     pub abi: u32,
     /// Process id of the daemon.
     pub pid: u32,
-    /// `enforce`, or `monitor`: nothing is dropped.
+    /// `enforce`, or `monitor` if nothing is dropped.
     #[serde(default)]
     pub mode: String,
-    /// Services whose limits drop nothing, although others' do.
+    /// Services whose limits drop nothing, although limits of other services do.
     #[serde(default)]
     pub services_on_trial: Vec<String>,
-    /// Whether there are guarded interfaces and our program runs on all of them. What it does there is the mode's.
+    /// Whether there are guarded interfaces and our program runs on all of them. What the program does there is told by `mode`.
     #[serde(default)]
     pub protected: bool,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_seconds: u64,
-    /// Kernel release.
+    /// Release of the kernel.
     pub kernel: String,
     /// Guarded interfaces.
     pub interfaces: Vec<InterfaceStatus>,
     /// The file that the policy in force came from.
     pub policy: String,
-    /// Counts policies since the maps were made.
+    /// How many policies have been in force since the maps were made.
     pub policy_generation: u64,
     /// Whether `limit set` or `user set` changed the policy since it was read from the file.
     pub policy_changed: bool,
-    /// What a restart does, as a sentence.
+    /// What a restart of the daemon makes of the policy, as a sentence.
     pub policy_after_restart: String,
     /// What `rollback` goes back to, when nothing waits for confirmation.
     pub policy_before: Option<String>,
@@ -60,7 +60,7 @@ pub struct Status {
     /// Prefixes around sources that ever got a bucket of their own.
     #[serde(default)]
     pub prefix_promotions: u64,
-    /// Drop events that found no room.
+    /// Refused packets that the daemon was not told of, because there was no room.
     #[serde(default)]
     pub drop_reports_lost: u64,
     /// Sources that the table had to forget. Each may come back with a fresh burst.
@@ -77,7 +77,7 @@ pub struct Status {
     /// Whether the host could take more.
     #[serde(flatten)]
     pub headroom: HeadroomStatus,
-    /// Where what is known to be refused ends.
+    /// The express lane, which ends packets that are known to be refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express_lane: Option<LaneStatus>,
     /// Prefixes on the block list.
@@ -87,7 +87,7 @@ pub struct Status {
     /// The file that both lists are kept in.
     #[serde(default)]
     pub lists_kept_in: String,
-    /// Requests.
+    /// The decision service for requests.
     #[serde(default)]
     pub requests: RequestsStatus,
     /// This host's part in its cluster, if it is in one.
@@ -97,7 +97,7 @@ pub struct Status {
     pub pin: String,
     /// What does not work as the policy wants it, as sentences.
     pub warnings: Vec<String>,
-    /// The warnings, those of the cluster and of each interface, with words that scripts can look for.
+    /// All warnings, with those of the cluster and of each interface, each with a word that scripts can look for.
     #[serde(default)]
     pub warning_details: Vec<StatusWarning>,
 }
@@ -107,12 +107,12 @@ pub struct Status {
 pub struct StatusWarning {
     /// One of [`Self::KINDS`].
     pub kind: String,
-    /// What is so, and what to do.
+    /// What is wrong, and what to do about it.
     pub sentence: String,
 }
 
 impl StatusWarning {
-    /// Everything that there are warnings of.
+    /// The kinds of warnings.
     pub const KINDS: [&str; 14] = [
         "not_protected",
         "generic_mode",
@@ -157,11 +157,11 @@ impl Status {
 /// The express lane, by family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneStatus {
-    /// For IPv4.
+    /// Whether the lane is open to IPv4.
     pub ipv4: LaneState,
-    /// For IPv6.
+    /// Whether the lane is open to IPv6.
     pub ipv6: LaneState,
-    /// Why it is not open to both, as a sentence.
+    /// Why the lane is not open to both families, as a sentence.
     pub why: Option<String>,
 }
 
@@ -169,16 +169,16 @@ pub struct LaneStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneState {
-    /// It is.
+    /// The lane is open.
     Open,
-    /// Within a second.
+    /// The lane opens within a second.
     OpensSoon,
-    /// As long as policy and lists are what they are.
+    /// The lane stays closed for as long as policy and lists are what they are.
     Closed,
 }
 
 impl LaneState {
-    /// For people.
+    /// The state in words for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -191,11 +191,11 @@ impl LaneState {
 /// Attacks that were recognised, and who is told of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttacksStatus {
-    /// Those that go on.
+    /// Attacks that go on.
     pub active: Vec<ActiveAttack>,
     /// Attacks that began since the daemon started.
     pub begun: u64,
-    /// Number of the last one, across restarts; 0 before the first.
+    /// Number of the last attack, across restarts; 0 before the first.
     pub last_number: u64,
     /// Attacks that `attacks list` shows.
     pub kept: u64,
@@ -206,12 +206,12 @@ pub struct AttacksStatus {
 /// An attack that goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveAttack {
-    /// Its number.
+    /// Number of the attack.
     pub number: u64,
     /// What is attacked.
     #[serde(flatten)]
     pub target: AttackTarget,
-    /// What it is made of.
+    /// What the attack is made of.
     pub kind: AttackKind,
     /// Packets, or requests of an API, refused so far.
     pub refused_packets: u64,
@@ -222,9 +222,9 @@ pub struct ActiveAttack {
 pub struct ClusterStatus {
     /// Where the store is, without a password.
     pub store: String,
-    /// Whether it answered when last asked.
+    /// Whether the store answered when it was last asked.
     pub store_up: bool,
-    /// Why not.
+    /// Why the store did not answer.
     pub problem: Option<String>,
     /// For how long nothing has worked.
     pub failing_seconds: Option<u64>,
@@ -232,17 +232,17 @@ pub struct ClusterStatus {
     pub host: String,
     /// Limits that hold on all hosts together.
     pub limits: u64,
-    /// Of these, how many this host holds something of.
+    /// Limits of which this host holds a lease.
     pub leases: u64,
-    /// Units that it holds.
+    /// Units that this host holds of all leases together.
     pub lease_units: u64,
     /// Lease batches that the store answered.
     pub exchanges: u64,
-    /// Limits that were in them.
+    /// Limits that were in the lease batches that the store answered.
     pub lines: u64,
     /// Lease batches without a good answer.
     pub failures: u64,
-    /// How often the store was given up.
+    /// How often this host gave the store up.
     pub given_up: u64,
     /// How long the last lease batch took.
     pub round_trip_us: u64,
@@ -254,7 +254,7 @@ pub struct ClusterStatus {
     pub changes_waiting: u64,
     /// What all hosts together can admit at most, as a sentence.
     pub bound: String,
-    /// How many times the limit that is.
+    /// How many times a limit all hosts together can admit at most.
     pub bound_times_limit: u32,
     /// Limits of which another host has another rate or burst in its policy.
     #[serde(default)]
@@ -275,52 +275,52 @@ pub struct ClusterStatus {
 pub struct HeadroomStatus {
     /// [`Self::YES`] or [`Self::NO`].
     pub headroom: String,
-    /// Since it changed, or since the daemon started.
+    /// Seconds since headroom was lost or came back, or since the daemon started.
     pub headroom_seconds: u64,
-    /// Why there is none.
+    /// Why there is no headroom.
     pub headroom_reason: Option<String>,
-    /// How often it was lost or came back.
+    /// How often headroom was lost or came back.
     pub headroom_changes: u64,
-    /// What was measured last.
+    /// What was last measured of the host.
     pub headroom_readings: HeadroomReading,
     /// What is not measured and why, as sentences.
     pub headroom_notes: Vec<String>,
 }
 
 impl HeadroomStatus {
-    /// There is some.
+    /// There is headroom.
     pub const YES: &str = "yes";
-    /// There is none.
+    /// There is no headroom.
     pub const NO: &str = "no";
 }
 
 /// An apply that waits for confirmation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unconfirmed {
-    /// Until it is rolled back.
+    /// Seconds until the apply is rolled back.
     pub seconds_left: u64,
-    /// To which policy.
+    /// The policy that is in force after that.
     pub back_to: String,
-    /// What it changed.
+    /// What the apply changed.
     pub changes: Vec<PolicyChange>,
 }
 
 /// One guarded interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceStatus {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     /// `native` or `generic`; `detached` if our program is gone, `foreign` if another one has its place.
     pub mode: String,
-    /// What its frames are read as: `ethernet`, or `ip` on tunnels and other links without a header of their own.
+    /// What frames of the interface are read as: `ethernet`, or `ip` on tunnels and other links without a header of their own.
     #[serde(default)]
     pub link: String,
-    /// Why not native, if it is not.
+    /// Why the mode is not `native`, if it is not.
     pub note: Option<String>,
 }
 
 impl InterfaceStatus {
-    /// Whether our program runs on it.
+    /// Whether our program runs on the interface.
     pub fn is_protected(&self) -> bool {
         ["native", "generic"].contains(&self.mode.as_str())
     }
