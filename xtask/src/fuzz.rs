@@ -48,7 +48,7 @@ const COMPILER: Need = Need::Executable { name: "c++", package: "g++" };
 
 /// One input may take this long by the clock on the wall: beside other work a fuzzer has a fraction of a CPU.
 const TIMEOUT_S: u32 = 60;
-/// And this much memory.
+/// One input may take this many megabytes of memory.
 const MEMORY_MB: u32 = 2048;
 
 #[derive(clap::Args)]

@@ -275,10 +275,10 @@ fn shards(faults: usize, wanted: u32) -> usize {
 /// What has been found out, in earlier runs too, one line for each fault.
 struct Findings {
     dir: PathBuf,
-    /// With the test that failed first.
+    /// Faults that tests noticed, each with the test that failed first.
     noticed: BTreeMap<String, String>,
     missed: BTreeSet<String>,
-    /// Those that do not compile.
+    /// Faults that do not compile.
     impossible: BTreeSet<String>,
 }
 

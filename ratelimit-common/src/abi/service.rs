@@ -101,11 +101,11 @@ pub const COOKIES_HOLD_Q8: u64 = 10_000_000_000 << 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum OnLimit {
-    /// It is dropped.
+    /// A refused packet is dropped.
     Drop = 0,
-    /// It passes, and is counted as what would have been dropped.
+    /// A refused packet passes, and is counted as what would have been dropped.
     Monitor = 1,
-    /// It passes as less important: with another class of service.
+    /// A refused packet passes as less important: with another class of service.
     Mark = 2,
     /// Its sender is told.
     Reject = 3,

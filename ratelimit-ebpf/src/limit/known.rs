@@ -121,11 +121,11 @@ pub fn spent_total_noted<T: Tables>(
 /// What this CPU knows of the totals without asking anybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// One has nothing left.
+    /// Some total has nothing left.
     Spent(Reason),
-    /// None is known to have nothing left.
+    /// No total is known to have nothing left.
     Left,
-    /// Too little.
+    /// This CPU knows too little to say.
     Nothing,
 }
 

@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Proof {
-    /// Nothing.
+    /// The segment shows nothing.
     Nothing = 0,
     /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
     Handshake = 1,
-    /// There is a connection that it belongs to.
+    /// The segment belongs to a connection that there is.
     Connection = 2,
-    /// It carries a cookie of ours, and opens a connection.
+    /// The segment carries a cookie of ours, and opens a connection.
     Cookie = 3,
 }
 

@@ -18,7 +18,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Both added up.
+    /// Adds packets and bytes of another volume.
     pub fn add(&mut self, other: Self) {
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);

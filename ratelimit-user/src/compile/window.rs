@@ -31,7 +31,7 @@ const NOBODYS_AMOUNT: u64 = 1 << 42;
 #[derive(Debug)]
 pub(super) struct Windows<'b> {
     of_policy: Vec<WindowLimit>,
-    /// Those of the policy in force, which its sets refer to.
+    /// The policy in force, whose sets refer to its own windows.
     before: Option<&'b Policy>,
     /// Whether a place of a set may be left to nobody: that takes a number too.
     leaves_places: bool,

@@ -18,9 +18,9 @@ pub struct Loaded {
 pub enum LoadError {
     /// The file cannot be read, or is no text.
     Unreadable {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// Why the file cannot be read.
         reason: String,
     },
     /// The file has problems: all of them, in order.

@@ -11,17 +11,17 @@ use super::{
 };
 use crate::policy::{MAX_REQUEST_LIMITS, RequestLimit};
 
-/// What limits of a list follow that do not say it themselves.
+/// What holds for the limits of a list that say nothing of it themselves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitTerms<'t> {
-    /// How they are counted; `None` if what is written there means nothing, so that they cannot be judged.
+    /// How the limits are counted; `None` if the policy has a word there that means nothing, so that the limits cannot be judged.
     pub(super) manner: Option<Manner>,
-    /// Whose days and months they have.
+    /// The time zone whose days and months the limits have.
     pub(super) zone: Option<&'t str>,
 }
 
 impl<'t> LimitTerms<'t> {
-    /// Those of a list whose table says nothing.
+    /// The terms of a list whose table says nothing.
     pub(super) fn plain(zone: Option<&'t str>) -> Self {
         Self { manner: Some(Manner::PLAIN), zone }
     }

@@ -31,7 +31,7 @@ use crate::{
 
 /// The table of sources is counted at most this often: with a million of them it takes a while.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
-/// And at most this part of the time.
+/// Counting the table of sources takes at most this part of the time: a twentieth.
 const COUNT_SHARE: u32 = 20;
 /// How long a picture waits for a view, which is made once a second.
 const VIEW_PATIENCE: Duration = Duration::from_millis(1_500);

@@ -40,21 +40,21 @@ pub fn keeps_tags_apart(index: u32) -> bool {
     active(index).map_or(true, |features| features.contains(RX_VLAN))
 }
 
-/// How much there is, and how much there could be.
+/// How much a device has of something, and how much it could have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceExtent {
-    /// There is.
+    /// How much the device has now.
     pub now: u32,
-    /// There could be.
+    /// How much the device could have.
     pub most: u32,
 }
 
 /// What a driver can do for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverSupport {
-    /// It runs programs itself.
+    /// Whether the driver runs programs itself.
     pub native: bool,
-    /// It hands frames of several pieces to them.
+    /// Whether the driver hands frames of several pieces to programs.
     pub pieces: bool,
 }
 

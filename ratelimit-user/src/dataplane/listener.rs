@@ -14,9 +14,9 @@ const SOCKET: [&str; 3] = ["inet_conn", "icsk_inet", "sk"];
 /// Why listeners cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// There is no type information.
+    /// The kernel has no type information.
     NoTypes,
-    /// It has no such field, or one of another size.
+    /// The type information has no such field, or one of another size.
     NoField(&'static str),
     /// The kernel did not take a program that reads them.
     Refused(String),

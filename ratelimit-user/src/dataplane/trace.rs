@@ -29,11 +29,11 @@ static TRACED: Option<&[u8]> = None;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TraceLevel {
-    /// Of frames that are dropped.
+    /// Verdicts of frames that are dropped.
     Warn = 2,
-    /// Also of frames that are answered.
+    /// Verdicts of frames that are dropped or answered.
     Info = 3,
-    /// Also of frames that pass.
+    /// Verdicts of all frames, those that pass included.
     Debug = 4,
 }
 
@@ -95,9 +95,9 @@ pub struct TracedVerdict {
     pub source: Option<IpAddr>,
     /// 0, or one more than the index of a service.
     pub service: u32,
-    /// Why.
+    /// Why the frame has this verdict.
     pub reason: Reason,
-    /// What became of it.
+    /// What became of the frame.
     pub fate: Fate,
     /// Length of the frame.
     pub bytes: u64,

@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How good a thing is.
+/// How good a thing is that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
-    /// As it should be.
+    /// The thing is as it should be.
     Ok,
-    /// It could not be read; the sentence says why.
+    /// The thing could not be read; the sentence says why.
     Unknown,
     /// Protection works, and is slower or covers less than it could.
     Warn,

@@ -7,17 +7,17 @@ use super::Dropped;
 /// A refused packet of which the kernel program made a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedFrame {
-    /// What is known of it.
+    /// What is known of the frame.
     pub packet: Dropped,
-    /// When, in nanoseconds since 1970.
+    /// When the frame arrived, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The interface that it came in by.
+    /// The interface that the frame came in by.
     pub interface: String,
-    /// Whether it begins with an IP header, and not with an Ethernet header.
+    /// Whether the frame begins with an IP header, and not with an Ethernet header.
     pub is_ip: bool,
-    /// It was chosen as one of so many.
+    /// The frame was chosen as one of so many.
     pub one_in: u64,
-    /// Its first bytes, two digits each.
+    /// The first bytes of the frame, two hexadecimal digits each.
     pub hex: String,
 }
 

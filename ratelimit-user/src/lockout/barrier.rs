@@ -84,7 +84,7 @@ impl fmt::Display for CutOff<'_> {
     }
 }
 
-/// Those whose address is inside a prefix.
+/// Those of `vital` whose address is inside a prefix.
 pub fn inside<'v>(
     prefix: &Prefix,
     vital: impl IntoIterator<Item = &'v Vital>,

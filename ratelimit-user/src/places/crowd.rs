@@ -29,7 +29,7 @@ pub(super) enum Room {
     Free(Arc<Guest>),
     /// A place that somebody has lost.
     Made(Arc<Guest>),
-    /// None, but it may try again then.
+    /// There is no place. The newcomer may try again after this time.
     After(Duration),
 }
 

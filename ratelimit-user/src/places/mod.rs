@@ -53,7 +53,7 @@ pub const MAX_UNFINISHED: usize = 32 * 1024 * 1024;
 pub struct Common(AtomicUsize);
 
 impl Common {
-    /// So many.
+    /// So many common places, all of them free.
     pub fn new(places: usize) -> Arc<Self> {
         Arc::new(Self(places.into()))
     }

@@ -47,13 +47,13 @@ pub struct AggregationPolicy {
 /// Why there cannot be a prefix aggregation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AggregationError {
-    /// Not of the form `/24 x32`.
+    /// An entry that is not of the form `/24 x32`.
     #[error("ladder entry {text:?} is not a prefix length and a multiple; write one such as \"/24 x32\"")]
     Form {
         /// As given.
         text: String,
     },
-    /// A multiple that is none.
+    /// An entry whose multiple is out of range.
     #[error(
         "ladder entry \"{prefix_level}\" has a multiple out of range; use 1 to {MAX_MULTIPLE}, and leave the entry out for no limit"
     )]
@@ -61,7 +61,7 @@ pub enum AggregationError {
         /// As given.
         prefix_level: AggregationLevel,
     },
-    /// More than the kernel has room for.
+    /// More entries than the kernel has room for.
     #[error("{count} entries are more than the {family} ladder can have; use at most {MAX_PREFIX_LEVELS}", family = .family.key())]
     TooMany {
         /// The address family of the list.
@@ -69,7 +69,7 @@ pub enum AggregationError {
         /// How many there are.
         count: usize,
     },
-    /// Not wider than what comes before it.
+    /// An entry whose prefix is not wider than the one before it.
     #[error(
         "ladder entry \"{prefix_level}\" is not wider than what comes before it (/{before}); list wider and wider prefixes, below /{before}"
     )]

@@ -64,7 +64,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// So many thousandths for so many hosts.
+    /// A reserve of so many thousandths of a limit, for so many hosts together.
     pub fn new(permille: u32, hosts: u32) -> Self {
         Self { permille, hosts: hosts.max(1) }
     }
@@ -95,15 +95,15 @@ pub fn is_leased(rate: &Rate) -> bool {
 pub enum ClusterError {
     /// Too few hosts, or too many.
     Hosts(i64),
-    /// More than a limit has.
+    /// A reserve that is more than a limit has.
     Reserve(String),
-    /// Too short, too long, or not a time.
+    /// A tick that is too short, too long, or not a time.
     Tick(String),
-    /// Shorter than the exchange that renews it, or too long.
+    /// A lease that is shorter than the exchange that renews it, or too long.
     Lease { lease: String, tick: Duration },
-    /// Not a name for a key.
+    /// A name that cannot be part of a key of the store.
     Name { key: &'static str, value: String },
-    /// No such word.
+    /// A word for `without_store` that is not known.
     WithoutStore(String),
 }
 

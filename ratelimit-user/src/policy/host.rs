@@ -45,7 +45,7 @@ pub enum HostError {
     Rate {
         /// As given.
         rate: Rate,
-        /// Why.
+        /// Why the limit cannot be held.
         error: RateError,
     },
     /// Two totals of one meter.

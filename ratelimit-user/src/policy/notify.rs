@@ -75,7 +75,7 @@ pub enum Occasion {
 impl Occasion {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Begin, Self::Update, Self::End];
-    /// Those that somebody is told who does not say.
+    /// The occasions that a notifier is told of whose policy names none.
     pub const USUAL: [Self; 2] = [Self::Begin, Self::End];
 
     /// As in a policy and in what is sent.
@@ -104,10 +104,10 @@ pub struct WebhookUrl {
 /// Why a text is no address of a webhook. The text itself is not repeated: it may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WebhookUrlError {
-    /// Not a URL of the web.
+    /// A text that is not a URL of the web.
     #[error("webhook is no address; use one such as \"https://alerts.example/ratelimit\"")]
     NoUrl,
-    /// Another protocol.
+    /// A URL with a protocol other than `http` and `https`.
     #[error("webhook has a protocol that is not known; use http:// or https://")]
     Scheme,
     /// A user and a password.

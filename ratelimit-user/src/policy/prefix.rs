@@ -27,12 +27,12 @@ pub enum TrieKey {
 /// Why a text is no prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// Not an address.
+    /// A text that begins with no address.
     #[error(
         "{0:?} is not an address or prefix; use one such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/48"
     )]
     NotAnAddress(String),
-    /// The length is no number, or too large.
+    /// A length that is no number, or too large.
     #[error("prefix length {length:?} of {text:?} is out of range; use 0 to {max}")]
     Length {
         /// The whole text.
@@ -42,7 +42,7 @@ pub enum PrefixError {
         /// The largest length of the family.
         max: u8,
     },
-    /// Not what was meant, whatever was meant.
+    /// An address with bits behind its prefix length: either the network or the address was meant.
     #[error("{text} has host bits set; use {right} for the network, or the address alone")]
     HostBits {
         /// The whole text.

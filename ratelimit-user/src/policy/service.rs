@@ -59,7 +59,7 @@ pub enum ServiceError {
     /// More services than the maps hold.
     #[error("{count} services are more than there can be; use at most {MAX_SERVICES}")]
     TooMany {
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// A service that matches no packet.
@@ -167,7 +167,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// Why.
+        /// Why the limit cannot be held.
         error: RateError,
     },
     /// More limits of a source than a bucket has words.
@@ -179,7 +179,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// A limit that cannot be held.
@@ -191,7 +191,7 @@ pub enum ServiceError {
         name: String,
         /// As given.
         rate: Rate,
-        /// Why.
+        /// Why the limit cannot be held.
         error: RateError,
     },
     /// Two totals of one meter.

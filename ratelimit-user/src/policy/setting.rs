@@ -77,7 +77,7 @@ pub enum SettingError {
         /// As given.
         rate: Rate,
     },
-    /// Not a rate.
+    /// A text that is not a rate.
     #[error("limit \"{name}\": {error}")]
     Text {
         /// The name of the limit or the list.
@@ -85,22 +85,22 @@ pub enum SettingError {
         /// What is wrong with the words.
         error: String,
     },
-    /// Its plan's limits, and it is on none.
+    /// A user that is to have the limits of its plan, and is on no plan.
     #[error("user {name:?} is on no plan that it could have its limits from; name one with --plan")]
     NoPlan {
         /// Its name.
         name: String,
     },
-    /// Not for sources.
+    /// A limit that sources cannot have.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Not for the host.
+    /// A limit that the host cannot have.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Not for a service.
+    /// A limit that a service cannot have.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// Not for a user.
+    /// A limit that a user cannot have.
     #[error(transparent)]
     User(#[from] UserError),
 }

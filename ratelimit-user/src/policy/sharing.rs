@@ -112,7 +112,7 @@ pub struct Unmet {
     pub service: usize,
     /// Place of the destination among those of the service.
     pub destination: Option<usize>,
-    /// Why.
+    /// Why no packet meets the claim.
     pub why: Shadow,
 }
 

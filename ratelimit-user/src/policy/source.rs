@@ -73,7 +73,7 @@ pub enum SourceError {
         index: usize,
         /// As given.
         rate: Rate,
-        /// Why.
+        /// Why the limit cannot be held.
         error: RateError,
     },
     /// A limit that another one always forestalls.

@@ -68,7 +68,7 @@ pub enum UserError {
     /// More users than the maps hold.
     #[error("{count} users are more than there can be; use at most {MAX_USERS}")]
     TooMany {
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// More prefixes than the maps hold.
@@ -76,7 +76,7 @@ pub enum UserError {
     TooManySources {
         /// "IPv4" or "IPv6".
         family: &'static str,
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// A prefix that two users claim.
@@ -100,7 +100,7 @@ pub enum UserError {
         index: usize,
         /// Its name.
         name: String,
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// More limits of a plan than a bucket of its users has words.
@@ -110,7 +110,7 @@ pub enum UserError {
     PlanTooManyLimits {
         /// Its name.
         name: String,
-        /// How many.
+        /// How many there are.
         count: usize,
     },
     /// A plan that is not there.
@@ -134,7 +134,7 @@ pub enum UserError {
         name: String,
         /// As given.
         rate: Rate,
-        /// Why.
+        /// Why the limit cannot be held.
         error: RateError,
     },
 }

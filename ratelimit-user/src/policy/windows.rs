@@ -16,7 +16,7 @@ use super::{NamedLimit, Policy, Service, User};
      equal ones and those of users on one plan count once"
 )]
 pub struct TooManyWindows {
-    /// How many.
+    /// How many different windows there are.
     pub count: usize,
 }
 

@@ -52,15 +52,15 @@ pub struct ReplayReport {
 pub struct Amounts {
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that were handed on.
     pub passed_bytes: u64,
-    /// Packets that ended there.
+    /// Packets that were dropped.
     pub dropped_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that were dropped.
     pub dropped_bytes: u64,
     /// Packets whose sender was told that they were refused.
     pub rejected_packets: u64,
@@ -71,23 +71,23 @@ pub struct Amounts {
 /// Packets that one limit refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusalRow {
-    /// As `stats` counts it.
+    /// The reason, by the name that `stats` counts it under.
     pub reason: &'static str,
-    /// What became of them: `dropped`, `would_drop` on trial, `marked` or `rejected`.
+    /// What became of the packets: `dropped`, `would_drop` on trial, `marked` or `rejected`.
     pub fate: &'static str,
-    /// The service that they were for.
+    /// The service that the packets were for.
     pub service: Option<String>,
     /// The limit, by its name in `ratelimit limit list`, or the key of the policy.
     pub limit: Option<String>,
     /// The limit as it stands in the policy; several if the list has several in one unit.
     pub rates: Vec<String>,
-    /// How many packets.
+    /// How many packets were refused.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the refused packets.
     pub bytes: u64,
-    /// How many sources.
+    /// How many sources the packets were of.
     pub sources: u64,
-    /// Some of them, those with the most packets first.
+    /// Some of these sources, those with the most packets first.
     pub examples: Vec<String>,
 }
 
@@ -103,15 +103,15 @@ pub struct SeriesReport {
 /// What arrived in one piece of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SeriesRow {
-    /// When it begins: UTC, RFC 3339.
+    /// When the piece of time begins: UTC, RFC 3339.
     pub at: String,
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that were handed on.
     pub passed_bytes: u64,
     /// Packets that were refused, whatever became of them.
     pub refused_packets: u64,
@@ -124,7 +124,7 @@ pub struct SourceRow {
     pub source: String,
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,

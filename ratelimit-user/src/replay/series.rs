@@ -8,11 +8,11 @@ const MAX_BINS: usize = 3600;
 pub struct Bin {
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that were handed on.
     pub passed_bytes: u64,
     /// Packets that were refused, whatever became of them then.
     pub refused_packets: u64,

@@ -48,7 +48,7 @@ impl SourceId {
 pub struct SourceCount {
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,

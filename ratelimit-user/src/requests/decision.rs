@@ -93,7 +93,7 @@ pub enum Outcome {
     Deprioritised,
     /// Serve it after this time. Its place is held.
     Delayed {
-        /// How long.
+        /// How long the request waits.
         wait_us: u64,
     },
     /// Refuse it.

@@ -30,14 +30,14 @@ const WORDS: usize = 3;
 /// Blocks that wait to be made at most. More than that are asked for again with the next refusal.
 const QUEUE: usize = 1_000;
 
-/// An address that is to be blocked.
+/// Addresses that are to be blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
     /// The addresses.
     pub prefix: Prefix,
-    /// For how long.
+    /// How long the addresses are blocked.
     pub for_ns: u64,
-    /// Why.
+    /// Why the addresses are blocked.
     pub reason: String,
 }
 

@@ -53,9 +53,9 @@ struct Past {
 /// A list of limits, and where its keys are.
 #[derive(Debug)]
 pub(super) struct PastList {
-    /// What its keys begin with,
+    /// What the keys of the list begin with.
     pub(super) seed: u64,
-    /// and what sets them apart from those of other lists.
+    /// What sets the keys of the list apart from those of other lists.
     pub(super) salt: u64,
     pub(super) words: usize,
     limits: Vec<PastLimit>,

@@ -33,41 +33,41 @@ pub struct DecisionCount {
     pub api: String,
     /// The word for the outcome.
     pub outcome: String,
-    /// How many.
+    /// How many decisions there were.
     pub decisions: u64,
 }
 
 /// Questions to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionCount {
-    /// All of them.
+    /// Questions that were asked.
     pub asked: u64,
-    /// Those without an answer.
+    /// Questions that had no answer.
     pub unanswered: u64,
 }
 
 /// Servers of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCount {
-    /// Those that answer.
+    /// Servers that answer.
     pub answering: u64,
-    /// Those that do not.
+    /// Servers that do not answer.
     pub away: u64,
 }
 
 /// What is wrong with a server of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreProblem {
-    /// A word.
+    /// What is wrong, as a word that scripts can look for.
     pub kind: String,
-    /// A sentence.
+    /// What is wrong, as a sentence.
     pub sentence: String,
 }
 
 /// How long decisions took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionTimes {
-    /// By time, shortest first.
+    /// Decisions by how long they took, shortest time first.
     pub counts: Vec<TimeCount>,
     /// The time of all decisions together.
     pub total_us: u64,
@@ -76,8 +76,8 @@ pub struct DecisionTimes {
 /// Decisions that took about as long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeCount {
-    /// Longer than those before, and at most so many microseconds; absent for all that took longer.
+    /// These decisions took longer than those of the row before, and at most so many microseconds; absent for all that took longer.
     pub at_most_us: Option<u64>,
-    /// How many.
+    /// How many decisions there were.
     pub decisions: u64,
 }

@@ -9,7 +9,7 @@ use std::{
 /// Lines of a set of numbers. Threads beyond that share.
 const LINES: usize = 16;
 
-/// So many numbers.
+/// `N` numbers that many threads add to at once, each thread on a cache line of its own.
 #[derive(Debug)]
 pub struct Striped<const N: usize> {
     lines: [StripedLine<N>; LINES],

@@ -119,11 +119,11 @@ struct GrpcSession {
 /// Whether the other end is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// It has asked something since the last tick.
+    /// The other end has asked something since the last tick.
     Heard,
-    /// It has not.
+    /// The other end has asked nothing since the last tick.
     Silent,
-    /// It was asked whether it is there.
+    /// The other end was asked whether it is there.
     Pinged,
 }
 
@@ -269,9 +269,9 @@ impl GrpcSession {
 
 /// Why a call is not taken in.
 enum Rejection {
-    /// It is no call.
+    /// The request is no gRPC call: it is answered as HTTP.
     Http(StatusCode),
-    /// It is one.
+    /// The request is a gRPC call: it is answered as one.
     Grpc(GrpcStatus),
 }
 

@@ -80,9 +80,9 @@ struct RespConnection {
 
 /// Why answering stopped.
 enum Pause {
-    /// There is no whole request any more.
+    /// There is no whole request left to answer: the connection is read again.
     Read,
-    /// There is enough to send.
+    /// There are enough answers to send.
     Send,
     /// An answer is not to be sent before its time.
     Hold {

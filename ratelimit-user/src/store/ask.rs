@@ -43,9 +43,9 @@ pub struct Told {
     pub violated: u64,
     /// Whether what was charged is above a limit, in its margin.
     pub above: bool,
-    /// What the host holds by its row, and has not reported as used,
+    /// What the host holds by its row in the store, and has not reported as used since the store last heard it.
     pub holds: u64,
-    /// since it was last heard, with this number.
+    /// The number of the last entry that the store has heard of the host.
     pub heard: u64,
 }
 

@@ -26,12 +26,12 @@ impl Breaker {
         self.probe.is_none_or(|probe| now >= probe)
     }
 
-    /// It has answered.
+    /// Notes that the store has answered.
     pub fn succeeded(&mut self) {
         *self = Self { opened: self.opened, ..Self::default() };
     }
 
-    /// It has not.
+    /// Notes that the store has not answered.
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         self.since.get_or_insert(now);

@@ -14,7 +14,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// So long from now.
+    /// The moment that is so long from now.
     pub fn after(given: Duration) -> Self {
         Self { at: Instant::now() + given, given }
     }

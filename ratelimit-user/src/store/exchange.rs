@@ -51,7 +51,7 @@ pub struct Grant {
 /// Whether hosts have the same limit in their policies. The smallest rate and the smallest burst that any of them says are in force for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Others {
-    /// They say the same.
+    /// Other hosts say the same of the limit.
     #[default]
     Agree,
     /// Another host says less, and that is in force.

@@ -64,11 +64,11 @@ pub struct Suggestion {
 /// A limit that is proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProposedLimit {
-    /// By its name in `ratelimit limit list`.
+    /// The limit, by its name in `ratelimit limit list`.
     pub limit: String,
-    /// As it stands in the policy.
+    /// The rate, as it stands in the policy.
     pub rate: String,
-    /// Why.
+    /// Why this rate is proposed.
     pub reason: String,
     /// What sources had in their busiest second.
     pub rates_per_second: Quantiles,

@@ -12,11 +12,11 @@ const ROOM: u64 = 2;
 pub struct Proposal {
     /// The unit: `packets` or `syns`.
     pub unit: &'static str,
-    /// Per second.
+    /// Units per second.
     pub rate: u64,
-    /// At once.
+    /// Units at once.
     pub burst: u64,
-    /// Why.
+    /// Why this limit is proposed.
     pub reason: String,
 }
 

@@ -14,11 +14,11 @@ const REFUSED: &str = "refused";
 /// What was decided per second, and how long that took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionRates {
-    /// All of them.
+    /// Decisions per second.
     pub per_second: f64,
-    /// Those that were refused.
+    /// Requests that were refused per second.
     pub refused_per_second: f64,
-    /// By API and outcome, as far as they ever occurred.
+    /// Decisions by API and outcome, as far as they ever occurred.
     pub apis: Vec<ApiRate>,
     /// Half of the decisions of the last seconds took at most this long; absent if there were none, or if it was longer than is counted.
     pub p50_us: Option<u64>,
@@ -39,13 +39,13 @@ pub struct DecisionRates {
 pub struct ApiRate {
     /// Its name.
     pub api: String,
-    /// All its decisions.
+    /// Decisions of the API per second.
     pub per_second: f64,
-    /// Those that were refused.
+    /// Requests that were refused per second.
     pub refused_per_second: f64,
-    /// All since the start.
+    /// Decisions of the API since the start.
     pub total: u64,
-    /// Those that were refused, since the start.
+    /// Requests of the API that were refused since the start.
     pub refused: u64,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Host {
 pub(super) struct Boot {
     pub(super) console: String,
     pub(super) took: Duration,
-    /// It had to be ended.
+    /// Whether the guest had to be ended because its time was over.
     pub(super) out_of_time: bool,
 }
 

@@ -50,11 +50,11 @@ pub enum Fault {
     Empty,
     /// A unit or a slash where a number belongs.
     NoNumber,
-    /// Not a number this grammar has.
+    /// A number that this grammar does not have.
     BadNumber,
     /// Does not fit 64 bits.
     TooLarge,
-    /// Not whole in the unit of the meter.
+    /// An amount that is not whole in the unit of the meter.
     NotWhole {
         /// What is counted.
         meter: Meter,

@@ -7,16 +7,16 @@
 
 use super::Window;
 
-/// How a word's window lies to the one asked about.
+/// Where the window of a word lies in time, seen from the window that is asked about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
-    /// The same.
+    /// The word has the window that is asked about.
     Same,
-    /// The one before.
+    /// The word has the window before that.
     Previous,
-    /// Earlier than that, or never.
+    /// The word has an earlier window, or was never written.
     Old,
-    /// Later: another CPU's clock is ahead.
+    /// The word has a later window: the clock of another CPU is ahead.
     Ahead,
 }
 

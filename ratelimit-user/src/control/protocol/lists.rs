@@ -9,7 +9,7 @@ pub struct Block {
     pub prefix: String,
     /// Seconds left; for good when absent.
     pub seconds_left: Option<u64>,
-    /// Why.
+    /// Why the prefix is blocked, if the operator said so.
     pub reason: Option<String>,
     /// The host that blocked it on all of them; absent for a block of this host alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]

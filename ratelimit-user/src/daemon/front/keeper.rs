@@ -182,7 +182,7 @@ impl Front {
         *open(&self.0.round_trip)
     }
 
-    /// So long the store took.
+    /// Notes how long the store took to answer.
     pub(super) fn measured(&self, round_trip: RoundTrip) {
         *open(&self.0.round_trip) = round_trip;
     }

@@ -20,11 +20,11 @@ pub(super) type HttpAnswer = Response<Full<Bytes>>;
 
 /// The limits that a request has.
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// Where the nearest of them stands.
+/// What is left of the limit that is nearest to its end.
 const STANDING: HeaderName = HeaderName::from_static("ratelimit");
-/// Serve it after others.
+/// That the request is to be served after others.
 const PRIORITY: HeaderName = HeaderName::from_static("x-ratelimit-priority");
-/// It is above its limit, in the margin.
+/// That the request is above its limit, in the margin.
 const MARGIN: HeaderName = HeaderName::from_static("x-ratelimit-margin");
 /// For how many milliseconds the answer was held.
 const DELAYED: HeaderName = HeaderName::from_static("x-ratelimit-delayed");

@@ -249,9 +249,9 @@ struct Viewing {
     viewer: Viewer,
     /// What could be shown, as it was when this began.
     tokens: Vec<(Arc<Token>, u64)>,
-    /// The connection does not lose its place.
+    /// Keeps the place of the connection.
     _answering: Busy,
-    /// It is not idle either.
+    /// Keeps the connection from counting as idle.
     _held: OpenAnswer,
 }
 

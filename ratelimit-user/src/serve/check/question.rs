@@ -16,7 +16,7 @@ pub(super) const MAX_COST: u64 = (1 << 53) - 1;
 const MAX_PARTS: usize = 16;
 /// Header fields that questions are made of begin like this.
 const PREFIX: &str = "x-ratelimit-";
-/// Those that are further parts of a key, behind that.
+/// Header fields that are further parts of a key go on like this.
 const KEY_PREFIX: &str = "key-";
 
 /// A question that can be asked.
@@ -69,7 +69,7 @@ impl<'q> Question<'q> {
 
 #[cfg(test)]
 impl<'q> Question<'q> {
-    /// The same, of nobody's text.
+    /// The question with text of its own, which borrows nothing.
     fn into_owned(self) -> Question<'static> {
         let own = |text: Cow<'q, str>| Cow::Owned(text.into_owned());
         let parts = self.parts.into_iter().map(|(name, value)| (own(name), own(value))).collect();

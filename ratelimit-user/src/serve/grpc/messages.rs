@@ -90,27 +90,27 @@ pub struct RateLimitResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Verdict {
-    /// Not said.
+    /// The verdict is not said.
     Unknown = 0,
-    /// Serve it.
+    /// The request is to be served.
     Ok = 1,
-    /// Refuse it.
+    /// The request is to be refused.
     OverLimit = 2,
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DescriptorStatus {
-    /// For this descriptor.
+    /// The verdict for this descriptor.
     #[prost(enumeration = "Verdict", tag = "1")]
     pub code: i32,
     /// The limit that decided, or is nearest to its end.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What is left of it.
+    /// What is left of the limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// Until it is whole again.
+    /// How long until the limit is whole again.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<Duration>,
 }
@@ -118,13 +118,13 @@ pub struct DescriptorStatus {
 /// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimit {
-    /// How many.
+    /// How many requests there may be in the unit of time.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In which time.
+    /// The unit of time.
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
-    /// What it is called.
+    /// Name of the limit.
     #[prost(bytes = "bytes", tag = "3")]
     pub name: Bytes,
 }
@@ -133,7 +133,7 @@ pub struct RateLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Unit {
-    /// None of these.
+    /// None of the units below.
     Unknown = 0,
     /// Second.
     Second = 1,

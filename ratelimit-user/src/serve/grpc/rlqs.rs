@@ -51,9 +51,9 @@ struct Conversation {
 
 /// How a bucket stands.
 enum QuotaLeft {
-    /// Nothing limits it, or not so that anything is refused.
+    /// Nothing limits the bucket, or not so that anything is refused.
     Free,
-    /// So many are left, of so many.
+    /// The first number of requests is left, of the second.
     Left(u64, u64),
     /// Nothing is left, for so many seconds.
     Empty(u64),

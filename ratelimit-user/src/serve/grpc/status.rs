@@ -26,9 +26,9 @@ pub enum Code {
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcStatus {
-    /// What kind.
+    /// How the call ended.
     pub code: Code,
-    /// Why.
+    /// Why the call ended so.
     pub message: Cow<'static, str>,
 }
 

@@ -38,7 +38,7 @@ pub enum CheckProblem {
     UnknownWord {
         /// As given.
         word: String,
-        /// Those that could have been.
+        /// The words that are known.
         known: &'static str,
     },
     /// An address or a cost that comes twice, or an address behind the cost.
@@ -53,7 +53,7 @@ pub enum CheckProblem {
     /// A word at the end that something must follow.
     #[error("{0} needs {1} behind it")]
     Unfinished(&'static str, &'static str),
-    /// More than fit.
+    /// More parts of a key than a question may have.
     #[error("more than {MAX_PARTS} parts of a key")]
     TooManyParts,
     /// A change that is not for everybody on this host.
@@ -61,10 +61,10 @@ pub enum CheckProblem {
         "changes need more than being on this host; name a token_file in [listen] and AUTH with the token, or use a socket in the file system"
     )]
     NoChange,
-    /// The engine says so.
+    /// A question that the engine does not take.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// It cannot be given back.
+    /// Units that cannot be given back.
     #[error(transparent)]
     NotRefunded(#[from] NotRefunded),
 }

@@ -26,9 +26,9 @@ const TOKEN_WITH_HELLO: &str = "NOAUTH HELLO must be called with the client alre
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// With the next command.
+    /// The connection goes on with the next command.
     Next,
-    /// It ends when this answer is out.
+    /// The connection ends when this answer is out.
     Close,
 }
 

@@ -66,13 +66,13 @@ pub enum ThrottleProblem {
     /// Too few or too many arguments.
     #[error("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")]
     Usage,
-    /// The same, in the other dialect.
+    /// Too few or too many arguments, in the other dialect.
     #[error("wrong number of arguments for 'throttle' command")]
     WrongNumber,
-    /// No number.
+    /// An argument that is no number.
     #[error("Couldn't parse as integer: {0}")]
     NoInteger(String),
-    /// The same, in the other dialect.
+    /// An argument that is no number, in the other dialect.
     #[error("invalid {0}")]
     Invalid(&'static str),
     /// No rate at all, or more than one in a nanosecond.
@@ -89,7 +89,7 @@ pub enum ThrottleProblem {
     /// Units that would be given back.
     #[error("negative quantities are not supported: {0}")]
     NegativeQuantity(i64),
-    /// The same, in the other dialect.
+    /// Units that would be given back, in the other dialect.
     #[error("Rate limit check failed: negative quantity: {0}")]
     Negative(i64),
     /// Numbers that are no limit, in the other dialect.

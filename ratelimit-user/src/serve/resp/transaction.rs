@@ -15,11 +15,11 @@ pub struct Transaction {
 /// What a request means to a transaction that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It waits for `EXEC`.
+    /// The request waits for `EXEC`.
     Waits,
-    /// It is about the transaction or the connection, and is answered at once.
+    /// The request is about the transaction or the connection, and is answered at once.
     AtOnce,
-    /// It would change what the answers behind it mean.
+    /// The request has no place in a transaction: it would change what the answers behind it mean.
     Never,
 }
 

@@ -33,9 +33,9 @@ pub struct ServerFacts {
 /// Whether a server takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// It does.
+    /// The server takes writes.
     Master,
-    /// It follows a master.
+    /// The server follows a master, and takes no writes.
     Replica,
 }
 

@@ -35,7 +35,7 @@ struct Leg {
     form: Form,
     /// Behind ASKING: the node takes a call for a slot that it does not have yet.
     asking: bool,
-    /// Not at once.
+    /// Whether the call is sent after a pause, and not at once.
     later: bool,
     number: u8,
 }

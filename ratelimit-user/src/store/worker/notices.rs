@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::servers::Condition;
 use crate::store::redis::StoreError;
 
-/// Lines at once,
+/// Lines that may be written at once.
 const BURST: u32 = 4;
-/// and then one in this time.
+/// After these, one line may be written in this time.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// What was said, and when there may be more.

@@ -20,15 +20,15 @@ use crate::{
 
 /// Making a connection may take at least that long: nobody waits for it.
 pub(super) const CONNECTING: Duration = Duration::from_millis(500);
-/// How often a store is looked for none of whose servers answers;
+/// How often a store is looked for if none of its servers answers.
 const PROBE: Duration = Duration::from_millis(100);
-/// and one some of whose servers do not, which takes time from those that do;
+/// How often a store is looked for if some of its servers do not answer: looking takes time from those that do.
 const PROBE_PARTS: Duration = Duration::from_millis(500);
-/// and one that somebody has to set right first.
+/// How often a store is looked for that somebody has to set right first.
 const PROBE_WRONG: Duration = Duration::from_secs(1);
 /// Keys that are tried to find one for each server of a Redis Cluster.
 const MOST_KEYS: u32 = 20_000;
-/// How long a key lives that was written to see whether it can be.
+/// How long a key lives that was written to see whether the store takes writes.
 const LIFE_US: u64 = 1_000_000;
 
 /// What this host is called, and its keys.

@@ -13,7 +13,7 @@ pub struct HealthCheckRequest {
 /// `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct HealthCheckResponse {
-    /// How it is.
+    /// How the service is.
     #[prost(enumeration = "ServingStatus", tag = "1")]
     pub status: i32,
 }
@@ -22,12 +22,12 @@ pub struct HealthCheckResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {
-    /// Not said.
+    /// The state of the service is not said.
     Unknown = 0,
-    /// It answers.
+    /// The service answers.
     Serving = 1,
-    /// It does not.
+    /// The service does not answer.
     NotServing = 2,
-    /// Nobody by that name; for watchers only.
+    /// There is no service of that name; only watchers are told so.
     ServiceUnknown = 3,
 }

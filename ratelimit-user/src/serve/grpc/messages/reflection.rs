@@ -51,7 +51,7 @@ pub enum MessageResponse {
     /// All services.
     #[prost(message, tag = "6")]
     ListServicesResponse(ListServiceResponse),
-    /// There is none.
+    /// There is no such descriptor.
     #[prost(message, tag = "7")]
     ErrorResponse(ErrorResponse),
 }

@@ -41,11 +41,11 @@ pub struct Booked {
 /// What a proxy is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaPlan {
-    /// The assignment that it has goes on.
+    /// The assignment that the proxy has goes on.
     Extend,
-    /// It gets at most so many, instead of what it has.
+    /// The proxy gets at most so many requests, instead of what it has.
     Assign(u64),
-    /// It gets nothing for now.
+    /// The proxy gets nothing for now.
     Deny,
 }
 
