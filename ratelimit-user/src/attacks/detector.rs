@@ -146,9 +146,8 @@ impl Detector {
 
     /// Takes in a drop event.
     pub fn see(&mut self, sighting: &Arc<Sighting>) {
-        let service = sighting.service.as_ref().map(|name| AttackTarget::Service(name.clone()));
-        let own = service.filter(|target| self.ongoing.contains_key(target));
-        if let Some(ongoing) = self.ongoing.get_mut(&own.unwrap_or(AttackTarget::Host)) {
+        let target = self.target_of(sighting.service.as_deref());
+        if let Some(ongoing) = self.ongoing.get_mut(&target) {
             ongoing.evidence.see(sighting);
         }
         if self.recent.len() >= RECENT {
@@ -172,9 +171,8 @@ impl Detector {
 
     /// Takes in refused packets that were sampled.
     pub fn see_samples(&mut self, part: SampledPart) {
-        let service = part.service.as_ref().map(|name| AttackTarget::Service(name.clone()));
-        let own = service.filter(|target| self.ongoing.contains_key(target));
-        if let Some(ongoing) = self.ongoing.get_mut(&own.unwrap_or(AttackTarget::Host)) {
+        let target = self.target_of(part.service.as_deref());
+        if let Some(ongoing) = self.ongoing.get_mut(&target) {
             ongoing.evidence.see_samples(&part.witnesses, part.scale);
         }
         if !self.is_about_to_begin() {
@@ -219,6 +217,21 @@ impl Detector {
                 let is_hot = self.calm.get(target).is_some_and(|calm| calm.hot.is_some());
                 !is_hot && !self.ongoing.contains_key(target)
             }
+            AttackTarget::Api(_) => false,
+        }
+    }
+
+    /// Whose attack a packet for a service, or for none, is part of, if there is one.
+    fn target_of(&self, service: Option<&str>) -> AttackTarget {
+        let own = service.map(|name| AttackTarget::Service(name.into()));
+        own.filter(|target| !self.is_for_host(target)).unwrap_or(AttackTarget::Host)
+    }
+
+    /// Whether a packet for a service, or for none, is part of an attack that begins now.
+    fn begins_with(&self, target: &AttackTarget, service: Option<&str>) -> bool {
+        match target {
+            AttackTarget::Host => self.target_of(service) == AttackTarget::Host,
+            AttackTarget::Service(name) => service == Some(&**name),
             AttackTarget::Api(_) => false,
         }
     }
@@ -283,10 +296,12 @@ impl Detector {
             since_update_ms: 0,
             blocked_before,
         };
-        for sighting in self.recent.iter().filter(|sighting| is_about(sighting, target, glance.unix_ms)) {
+        let recent = self.recent.iter().filter(|sighting| sighting.unix_ms + RECENT_MS >= glance.unix_ms);
+        for sighting in recent.filter(|one| self.begins_with(target, one.service.as_deref())) {
             ongoing.evidence.see(sighting);
         }
-        for part in self.recent_samples.iter().filter(|part| is_part_of(part, target)) {
+        for part in self.recent_samples.iter().filter(|one| self.begins_with(target, one.service.as_deref()))
+        {
             ongoing.evidence.see_samples(&part.witnesses, part.scale);
         }
         let both = Glance { span_ms, ..glance.clone() };
@@ -294,24 +309,6 @@ impl Detector {
         news.push(AttackNews::Begin(ongoing.report.clone()));
         self.ongoing.insert(target.clone(), ongoing);
     }
-}
-
-fn is_part_of(part: &SampledPart, target: &AttackTarget) -> bool {
-    match target {
-        AttackTarget::Host => true,
-        AttackTarget::Service(name) => part.service.as_ref() == Some(name),
-        AttackTarget::Api(_) => false,
-    }
-}
-
-fn is_about(sighting: &Sighting, target: &AttackTarget, unix_ms: u64) -> bool {
-    let is_new = sighting.unix_ms + RECENT_MS >= unix_ms;
-    let is_its_own = match target {
-        AttackTarget::Host => true,
-        AttackTarget::Service(name) => sighting.service.as_ref() == Some(name),
-        AttackTarget::Api(_) => false,
-    };
-    is_new && is_its_own
 }
 
 impl Calm {

@@ -113,9 +113,13 @@ impl Evidence {
             // Without what it took over from others: only what was surely seen.
             reflected += if origin.is_reflector() { tally.packets - tally.over } else { 0 };
         }
+        let packets = self.sources.all().map(|(_, tally)| tally.packets).sum();
+        let of_two = self.sources.top(2).iter().map(|(_, tally)| tally.packets - tally.over).sum();
         Senders {
             samples: self.samples,
             sources: self.sources.known(),
+            packets,
+            of_two,
             first_seen: self.first_seen,
             reflected,
             with_origin,

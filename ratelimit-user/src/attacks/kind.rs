@@ -11,7 +11,7 @@ use super::{load::Volume, target::AttackTarget};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttackKind {
-    /// One or two sources over their limits.
+    /// One or two sources over their limits, who sent most of it.
     OneSource,
     /// Sources over their limits, or over what they may have together.
     #[default]
@@ -39,6 +39,9 @@ pub(super) struct Senders {
     pub(super) samples: u64,
     /// Different sources among them, as far as they are told apart.
     pub(super) sources: usize,
+    /// Packets that the samples stand for, and those of the two sources that sent most, as far as they were surely seen.
+    pub(super) packets: u64,
+    pub(super) of_two: u64,
     /// Samples of sources that were not known when they came.
     pub(super) first_seen: u64,
     /// Packets whose source port is one that reflections come from.
@@ -115,8 +118,8 @@ fn told_by(reason: Reason) -> Option<AttackKind> {
 
 /// Over limits of packets and bytes: who sends decides.
 fn by_senders(senders: Senders) -> AttackKind {
-    let Senders { samples, sources, first_seen, .. } = senders;
-    if sources <= 2 && samples > 0 {
+    let Senders { samples, first_seen, packets, of_two, .. } = senders;
+    if of_two * 2 > packets {
         AttackKind::OneSource
     } else if samples >= FEW && first_seen * 10 >= samples * 9 {
         AttackKind::Spoofed
@@ -129,19 +132,27 @@ fn by_senders(senders: Senders) -> AttackKind {
 mod tests {
     use super::*;
 
+    /// So many sources that send as much each, seen once or more often.
+    fn alike(samples: u64, sources: usize) -> Senders {
+        let first_seen = sources as u64;
+        let of_two = (samples * 2 / first_seen.max(1)).min(samples);
+        Senders { samples, sources, first_seen, packets: samples, of_two, ..Senders::default() }
+    }
+
     #[test]
     fn most_packets_decide_and_then_who_sent_them() {
         let of = |reasons: &[(Reason, u64)], samples, sources| {
             let volume = |(reason, packets): &(Reason, u64)| {
                 (reason.name().to_owned(), Volume { packets: *packets, bytes: 0 })
             };
-            let first_seen = sources as u64;
-            let senders = Senders { samples, sources, first_seen, ..Senders::default() };
+            let senders = alike(samples, sources);
             AttackKind::of(&AttackTarget::Host, &reasons.iter().map(volume).collect(), senders)
         };
         assert_eq!(of(&[(Reason::LimitPackets, 9)], 20, 1), AttackKind::OneSource);
         assert_eq!(of(&[(Reason::LimitPackets, 9)], 0, 0), AttackKind::ManySources);
         assert_eq!(of(&[(Reason::ServiceTotal, 9)], 400, 40), AttackKind::ManySources);
+        assert_eq!(of(&[(Reason::ServiceTotal, 9)], 400, 3), AttackKind::OneSource, "two thirds are of two");
+        assert_eq!(of(&[(Reason::ServiceTotal, 9)], 400, 4), AttackKind::ManySources, "half is not most");
         assert_eq!(of(&[(Reason::ServiceTotal, 9)], 400, 390), AttackKind::Spoofed);
         assert_eq!(
             of(&[(Reason::LimitPackets, 9), (Reason::NewSourceBudget, 10)], 20, 1),
@@ -157,7 +168,7 @@ mod tests {
             AttackKind::Malformed
         );
         let reflected = |reason: Reason, sources, reflected| {
-            let senders = Senders { samples: 10, sources, first_seen: 10, reflected, with_origin: 10 };
+            let senders = Senders { first_seen: 10, reflected, with_origin: 10, ..alike(10, sources) };
             let reasons = [(reason.name().to_owned(), Volume { packets: 9, bytes: 0 })].into();
             AttackKind::of(&AttackTarget::Host, &reasons, senders)
         };

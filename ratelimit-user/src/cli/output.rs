@@ -75,10 +75,11 @@ fn not_written(error: serde_json::Error) -> Failure {
     Failure::new(ExitCode::Found, format!("cannot write the answer as JSON: {error}"))
 }
 
-/// Prints what went wrong as JSON, for whoever asked for JSON. `code` is the exit code.
+/// Prints what went wrong as JSON, for whoever asked for JSON: on one line, because some verbs answer line by line. `code` is the exit code.
 pub(super) fn print_error(message: &str, code: u8) {
     // Who has gone away is told nothing.
-    let _unread = print_json(&json!({ "error": { "message": message, "code": code } }));
+    let _unread =
+        json_line(&json!({ "error": { "message": message, "code": code } })).and_then(|line| print(&line));
 }
 
 /// Whether the words of a command line ask for JSON. Words are asked, not the parsed command: a command that cannot be parsed is answered

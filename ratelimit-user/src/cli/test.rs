@@ -14,6 +14,7 @@ use crate::{
         protocol::{DecisionInfo, Order, Reply, TestQuestion},
     },
     failure::{ExitCode, Failure},
+    policy::KeyPart,
 };
 
 /// Ask the decision service once: may this user call this API now? Exits with 1 if not.
@@ -52,6 +53,9 @@ pub(super) struct Test {
 
 fn part(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    if !KeyPart::is_further(name) {
+        return Err(format!("{name:?} cannot be a part of a key; {}", KeyPart::NAMES));
+    }
     Ok((name.to_owned(), value.to_owned()))
 }
 

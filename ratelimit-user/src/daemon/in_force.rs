@@ -130,10 +130,15 @@ impl PolicyInForce {
         if self.unread.as_ref().is_some_and(|unread| !unread.is_made_up_for) {
             return format!("a restart fails until {file} is mended, which the last SIGHUP could not read");
         }
-        if self.is_kept() {
-            return format!("a restart goes on with it as long as {file} stays as it is");
+        match (self.is_kept(), self.version.is_changed()) {
+            (true, false) => format!("a restart goes on with it as long as {file} stays as it is"),
+            (true, true) => format!(
+                "a restart goes on with {} as it was applied, without what was set since, as long as {file} stays as it is",
+                self.version.file().display()
+            ),
+            (false, false) => format!("a restart reads {file}"),
+            (false, true) => format!("a restart reads {file}, without what was set since"),
         }
-        format!("a restart reads {file}")
     }
 
     /// Whether a restart goes on with something else than the policy file.

@@ -128,12 +128,14 @@ impl Counting for Fixed {
     }
 
     fn reset(&self, words: &[u64], now_us: u64) -> u64 {
-        let (span, _) = self.current(words, now_us);
-        span.end_us.saturating_sub(now_us)
+        match self.current(words, now_us) {
+            (_, 0) => 0,
+            (span, _) => span.end_us.saturating_sub(now_us),
+        }
     }
 
     fn reset_from(&self, _used: u64, now_us: u64) -> u64 {
-        self.reset(&[0], now_us)
+        self.span(now_us).end_us.saturating_sub(now_us)
     }
 
     fn forgets_us(&self, used: u64, now_us: u64) -> u64 {

@@ -181,7 +181,7 @@ impl Meter {
         each!(self, inner => inner.wait(words, now_us, units))
     }
 
-    /// How long until a key has everything again, if nobody takes any; for windows until the one ends that counts now.
+    /// How long until a key has everything again, if nobody takes any; for windows of which something is used until the one ends that counts now.
     pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         each!(self, inner => inner.reset(words, now_us))
     }

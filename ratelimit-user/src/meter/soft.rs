@@ -62,6 +62,15 @@ impl Soft {
     pub fn below(&self, words: &[u64], now_us: u64) -> u64 {
         self.own.left(&words[OWN..], now_us).min(self.whole.left(words, now_us))
     }
+
+    /// How long until one unit more is left below the margin; 0 if everything is.
+    pub fn more_below(&self, words: &[u64], now_us: u64) -> u64 {
+        let one_more = self.below(words, now_us) + 1;
+        if one_more > self.own.capacity() {
+            return 0;
+        }
+        self.own.wait(&words[OWN..], now_us, one_more).max(self.whole.wait(words, now_us, one_more))
+    }
 }
 
 impl Counting for Soft {

@@ -150,6 +150,15 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
+    /// What a further part of a key is called, for whoever typed something else.
+    pub const NAMES: &str =
+        "its name is of small letters, digits, - and _, at most 64, and none of user, ip and api";
+
+    /// Whether a word names a further part of a key.
+    pub fn is_further(word: &str) -> bool {
+        matches!(Self::new(word), Some(Self::Other(_)))
+    }
+
     /// What a word stands for, if it can be typed.
     pub fn new(word: &str) -> Option<Self> {
         let typeable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);

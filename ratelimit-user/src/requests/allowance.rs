@@ -127,9 +127,17 @@ impl InForce<'_> {
         }
     }
 
-    /// How long until a key has one unit more than it has now; 0 if it has everything.
+    /// How long until a key has one unit more than it has now, be it of the margin; 0 if it has everything.
     pub fn more(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.more(words, now_us, self.held_back)
+    }
+
+    /// How long until a key has one unit more of the limit itself than it has now; 0 if it has everything.
+    pub fn more_below(&self, words: &[u64], now_us: u64) -> u64 {
+        match self.meter {
+            Meter::Soft(soft) => soft.more_below(words, now_us),
+            _ => self.meter.more(words, now_us, self.held_back.max(self.margin)),
+        }
     }
 
     /// How long until so many units are there.

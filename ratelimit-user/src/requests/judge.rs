@@ -80,7 +80,11 @@ pub(super) fn judge<'r>(
         let place = cells.find_again(places[at], counter.hash.fingerprint);
         let (in_force, words) = (limit.in_force(moment.headroom), words(cells, place, limit));
         let reset_us = in_force.meter.reset(words, moment.now_us);
-        let more_us = in_force.more(words, moment.now_us);
+        // Who was refused is served again from the margin too; who was served is told when what remains, which has nothing of the margin, grows.
+        let more_us = match outcome.is_served() {
+            true => in_force.more_below(words, moment.now_us),
+            false => in_force.more(words, moment.now_us),
+        };
         Some(Nearest { allowance: counter.allowance, limit, remaining, reset_us, more_us })
     });
     let mut violated = Violated::default();

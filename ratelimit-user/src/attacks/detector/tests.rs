@@ -1,7 +1,7 @@
 use ratelimit_common::abi::{Reason, counter::Fate};
 
 use super::*;
-use crate::attacks::AttackKind;
+use crate::attacks::{AttackKind, witness::OriginPort};
 
 const HOST: AttackTarget = AttackTarget::Host;
 
@@ -244,6 +244,48 @@ fn a_report_has_what_passed_before_and_during_who_was_seen_and_what_was_changed(
     );
     assert_eq!((report.summary.kind, report.changes.len()), (AttackKind::OneSource, 1));
     assert!(report.begun().ends_with("from 198.51.100.7"), "{}", report.begun());
+}
+
+/// Two attacks at once: one source at no service, and thousands at a service. Samples of both come from the first second on.
+#[test]
+fn a_sampled_packet_is_part_of_one_attack_and_whoever_sends_most_of_it_makes_its_kind() {
+    for service_is_first in [false, true] {
+        let mut bench = Bench::new();
+        let witness = |source: String, port| Witness {
+            source: source.parse().unwrap(),
+            port,
+            origin: OriginPort { is_udp: true, port: 40_000 },
+            weight: 1,
+        };
+        let samples = |bench: &mut Bench| {
+            let many = (0..=255).map(|last| witness(format!("203.0.113.{last}"), 53)).collect();
+            let loud = (0..200).map(|n| witness(format!("198.51.100.{}", if n < 5 { n } else { 66 }), 999));
+            let part = |service: Option<&str>, witnesses| SampledPart {
+                service: service.map(str::to_owned),
+                witnesses,
+                scale: 1.0,
+            };
+            bench.detector.see_samples(part(Some("dns"), many));
+            bench.detector.see_samples(part(None, loud.collect()));
+        };
+        let [own, rest] = [0, 1].map(|_| load(0, Reason::LimitPackets, 5_000));
+        if service_is_first {
+            bench.look(&[(&dns(), own.clone())]);
+            samples(&mut bench);
+        }
+        for _ in 0..3 {
+            bench.look(&[(&dns(), own.clone()), (&HOST, rest.clone())]);
+            samples(&mut bench);
+        }
+        bench.look(&[(&dns(), own), (&HOST, rest)]);
+        let told = |target: AttackTarget| {
+            let report = bench.detector.ongoing().find(|one| one.summary.target == target).unwrap();
+            let ports: Vec<&str> = report.ports.iter().map(|row| row.value.as_str()).collect();
+            (report.summary.kind, report.sources_seen, ports.join(" "))
+        };
+        assert_eq!(told(HOST), (AttackKind::OneSource, 6, "999".to_owned()), "{service_is_first}");
+        assert_eq!(told(dns()), (AttackKind::ManySources, 256, "53".to_owned()), "{service_is_first}");
+    }
 }
 
 #[test]

@@ -28,6 +28,21 @@ use crate::{
     store::redis::{StoreError, Value},
 };
 
+/// Changes that the store surely takes within a second.
+const SOON: usize = 1_000;
+
+/// When other hosts hear of a change, as a sentence, where so many changes, this one among them, wait for the store.
+fn arrival(is_unheard: bool, store_answers: bool, waiting: usize) -> String {
+    if is_unheard {
+        return "the others do NOT hear of it, because the store does not hear this host; ratelimit status says why".into();
+    }
+    match waiting {
+        _ if !store_answers => "the others hear of it when the store answers again".into(),
+        0..=SOON => "the others hear of it within a second".into(),
+        more => format!("the others hear of it behind {} changes that wait for the store", more - 1),
+    }
+}
+
 /// This host as gossip asks about it.
 struct Here<'h> {
     policy: &'h Policy,
@@ -129,14 +144,14 @@ impl ListEditor<'_> {
         Ok(Reply::Done(format!("removed the block of {prefix} on this host; {}", self.on_its_way())))
     }
 
-    fn on_its_way(&self) -> &'static str {
-        match &self.cluster {
-            Some(cluster) if cluster.gossip.unheard().is_some() => {
-                "the others do NOT hear of it, because the store does not hear this host; ratelimit status says why"
-            }
-            Some(cluster) if cluster.problem.is_none() => "the others hear of it within a second",
-            _ => "the others hear of it when the store answers again",
-        }
+    /// When the other hosts hear of the change that was written down last.
+    fn on_its_way(&self) -> String {
+        let cluster = self.cluster.as_ref();
+        arrival(
+            cluster.is_some_and(|cluster| cluster.gossip.unheard().is_some()),
+            cluster.is_some_and(|cluster| cluster.problem.is_none()),
+            cluster.map_or(0, |cluster| cluster.gossip.waiting()),
+        )
     }
 
     /// What the list says once a prefix is blocked, or not any more, on this host alone; as it was said if there is no cluster.
@@ -226,5 +241,21 @@ impl ListEditor<'_> {
                 ),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_orders_a_block_is_told_when_other_hosts_hear_of_it() {
+        assert_eq!(arrival(false, true, 1), "the others hear of it within a second");
+        assert_eq!(
+            arrival(false, true, 7_600),
+            "the others hear of it behind 7599 changes that wait for the store"
+        );
+        assert_eq!(arrival(false, false, 7_600), "the others hear of it when the store answers again");
+        assert!(arrival(true, true, 1).starts_with("the others do NOT hear of it"));
     }
 }

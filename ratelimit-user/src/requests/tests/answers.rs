@@ -11,15 +11,17 @@ fn there_is_more_when_the_answer_says_so_and_no_moment_before() {
                 "[[api]]\nname = \"api\"\nlimits = [\"10/min\"]\nalgorithm = \"{algorithm}\"\nthrottle = \"{throttle}\""
             ));
             let (user, rules) = (Request::new("u", "api"), world.engine.rules());
-            let left = |now_us| {
-                let at_once = |cost| world.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
-                (1..20).take_while(|cost| at_once(*cost).outcome.is_served()).count()
-            };
+            let at_once = |cost, now_us| world.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
+            // Who was served is told of what remains, and who was refused of what is served, which may be of the margin.
+            let remaining = |now_us| at_once(1, now_us).limit.unwrap().remaining;
+            let serves =
+                |now_us| (1..20).take_while(|cost| at_once(*cost, now_us).outcome.is_served()).count() as u64;
             for nth in 0..15 {
                 let now_us = START + 3_123_457 + nth * 1_234_567;
                 let (outcome, more_us) =
                     world.ask(&user, now_us, |decision| (decision.outcome, decision.limit.unwrap().more_us));
                 assert!(more_us > 0, "{algorithm} {throttle} {nth}");
+                let left = |now_us| if outcome.is_served() { remaining(now_us) } else { serves(now_us) };
                 assert!(left(now_us + more_us) > left(now_us), "{algorithm} {throttle} {nth}");
                 assert_eq!(left(now_us + more_us - 1), left(now_us), "{algorithm} {throttle} {nth}");
                 if let Outcome::Refused { retry_us } = outcome {

@@ -162,11 +162,8 @@ impl<'q> QuestionDraft<'q> {
 
     /// A further part of the key.
     pub(super) fn give_part(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
-        if !matches!(KeyPart::new(&name), Some(KeyPart::Other(_))) {
-            return Err(format!(
-                "{} cannot be a part of a key; its name is of small letters, digits, - and _, at most 64",
-                shown(&name)
-            ));
+        if !KeyPart::is_further(&name) {
+            return Err(format!("{} cannot be a part of a key; {}", shown(&name), KeyPart::NAMES));
         }
         if value.is_empty() {
             return Ok(());

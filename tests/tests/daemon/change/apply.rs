@@ -123,6 +123,9 @@ fn an_applied_policy_is_enforced_and_outlives_a_restart_until_the_policy_file_ch
     assert_eq!((in_force(&edge), in_kernel(&edge)), (2000, 2000));
     let status = edge.json(&["status"]);
     assert_eq!((&status["policy"], &status["policy_changed"]), (&other.as_str().into(), &false.into()));
+    assert_answer(&edge.cli(&["limit", "set", "source.packets", "5000 packets/s"]), 0, &[]);
+    let after = edge.json(&["status"])["policy_after_restart"].to_string();
+    assert!(after.contains("other.toml as it was applied, without what was set since"), "{after}");
     daemon.kill_9();
     // The restart goes on with the applied policy also if its file is gone: the text was kept.
     fs::remove_file(&other).unwrap();

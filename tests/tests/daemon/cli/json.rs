@@ -179,6 +179,7 @@ fn a_verb_that_fails_says_so_in_json_with_its_exit_code() {
         let answer: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{words:?}: {error}: {}", stdout(&output)));
         assert_eq!(answer["version"], 1, "{words:?}: {answer}");
+        assert_eq!(stdout(&output).lines().count(), 1, "{words:?}: some verbs answer line by line");
         let error = &answer["error"];
         assert_eq!(error["code"].as_i64(), output.status.code().map(i64::from), "{words:?}: {answer}");
         assert_ne!(output.status.code(), Some(0), "{words:?}");
