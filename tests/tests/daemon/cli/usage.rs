@@ -40,7 +40,7 @@ fn what_is_missing_or_out_of_range_is_named_with_what_would_be_right() {
     let dear = ratelimit(&["test", "--api", "a", "--cost", "9007199254740992"]);
     assert_refused(&dear, 2, &["--cost", "9007199254740992", "1..=9007199254740991"]);
     for (part, name) in [("user=z", "user"), ("=b", ""), ("A=b", "A"), ("ü=x", "ü")] {
-        let named = format!("{name:?} cannot be a part of a key; its name is of small letters");
+        let named = format!("{name:?} cannot be a part");
         assert_refused(&ratelimit(&["test", "--api", "a", "--key", part]), 2, &["--key", &named]);
     }
     assert!(stdout(&ratelimit(&["stats", "--help"])).contains(" Look twice, with this time in between"));
