@@ -1,5 +1,7 @@
 //! What is answered, and why.
 
+use std::cmp::Reverse;
+
 use super::{
     allowance::{Allowance, AllowanceLimit},
     key::MAX_COUNTER_KEYS,
@@ -23,16 +25,31 @@ impl<'r> Decision<'r> {
         Self { outcome, limit, violated: Violated::default() }
     }
 
-    /// What this says about some keys of a request and another about others: it is refused for as long as one of them refuses.
+    /// What this says about some keys of a request and another about others: it is refused for as long as one of them refuses, and served as the one says
+    /// that asks more of it.
     pub fn and(self, other: Self) -> Self {
         let (Outcome::Refused { retry_us: one }, Outcome::Refused { retry_us: two }) =
             (self.outcome, other.outcome)
         else {
-            return if self.outcome.is_served() { other } else { self };
+            return match (self.outcome.is_served(), other.outcome.is_served()) {
+                (true, true) if other.hardness() > self.hardness() => other,
+                (true, false) => other,
+                _ => self,
+            };
         };
         let later = one.is_some_and(|one| two.is_none_or(|two| two > one));
         let Self { outcome, limit, .. } = if later { other } else { self };
         Self { outcome, limit, violated: self.violated.and(other.violated) }
+    }
+
+    /// Of two decisions to serve a request, the greater asks more of it; of those that ask as much, the greater leaves less.
+    fn hardness(&self) -> (usize, u64, Reverse<u64>) {
+        let wait_us = match self.outcome {
+            Outcome::Delayed { wait_us } => wait_us,
+            _ => 0,
+        };
+        let left = self.limit.map_or(u64::MAX, |near| near.remaining);
+        (self.outcome.index(), wait_us, Reverse(left))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use tokio::sync::mpsc;
 
@@ -9,7 +12,7 @@ use super::{
     api_rules::ApiRules,
     asking::{Asking, NotRefunded},
     complaints::Complaints,
-    counter_keys::CounterKeys,
+    counter_keys::{CounterKey, CounterKeys},
     escalation::{Offence, Offenders},
     latency::Latency,
     shared::is_shared,
@@ -107,15 +110,74 @@ impl DecisionService {
         }
         let rules = self.engine.rules_for_long();
         let counters = self.engine.counter_keys(&rules, request, now_us)?;
-        let decision = match &self.together {
-            Some(together) => {
-                together.decide(&self.engine, &self.clock, &rules, &counters, request, asking).await
-            }
-            None => self.engine.judge(&counters, request, now_us, asking.into()),
-        };
+        let decision = self.decide(&rules, &counters, request, asking, now_us).await;
         let decision = self.seated(&counters, request, asking, decision);
         self.note(counters.api, request, asking, decision.outcome, now_us);
         Ok(render(&decision))
+    }
+
+    /// The decision, whoever has to be asked.
+    async fn decide<'r>(
+        &self,
+        rules: &'r Rules,
+        counters: &CounterKeys<'r>,
+        request: &Request<'_>,
+        asking: Asking,
+        now_us: u64,
+    ) -> Decision<'r> {
+        match &self.together {
+            Some(together) => {
+                together.decide(&self.engine, &self.clock, rules, counters, request, asking).await
+            }
+            None => self.engine.judge(counters, request, now_us, asking.into()),
+        }
+    }
+
+    /// Looks whether requests fit that are all charged or none, without charging any, and hands over a decision about each. A key that several of them
+    /// count under is asked for what they cost together.
+    pub async fn peek_together<R>(
+        &self,
+        requests: &[(Request<'_>, Asking)],
+        render: impl Fn(&Decision<'_>) -> R,
+    ) -> Result<Vec<R>, BadRequest> {
+        let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
+        let keys = |(request, _): &(Request<'_>, Asking)| self.engine.counter_keys(&rules, request, now_us);
+        let keys = requests.iter().map(keys).collect::<Result<Vec<_>, _>>()?;
+        let charged =
+            |(_, (_, asking)): &(&CounterKeys<'_>, &(Request<'_>, Asking))| *asking == Asking::Counted;
+        let mut costs: BTreeMap<u64, u64> = BTreeMap::new();
+        for (counters, (request, _)) in keys.iter().zip(requests).filter(charged) {
+            for counter in counters.iter() {
+                let cost = costs.entry(counter.hash.fingerprint).or_default();
+                *cost = cost.saturating_add(request.cost);
+            }
+        }
+        let mut told = Vec::with_capacity(requests.len());
+        for (counters, (request, asking)) in keys.iter().zip(requests) {
+            // Nothing is charged for who only looks, and still it has to find what it asks about.
+            let cost_of = |counter: &CounterKey<'_>| {
+                costs.get(&counter.hash.fingerprint).map_or(request.cost, |cost| request.cost.max(*cost))
+            };
+            let parts: BTreeSet<u64> = counters.iter().map(cost_of).collect();
+            let mut decision: Option<Decision<'_>> = None;
+            for cost in parts {
+                let part = counters.only(|counter| cost_of(counter) == cost);
+                let asked = request.costing(cost);
+                let of_part = match self.at_once(&rules, &part, &asked, Asking::Peeking, now_us) {
+                    Some(of_part) => of_part,
+                    None => self.decide(&rules, &part, &asked, Asking::Peeking, now_us).await,
+                };
+                decision = Some(decision.map_or(of_part, |before| before.and(of_part)));
+            }
+            let decision = decision.unwrap_or(Decision::served(Outcome::Allowed, None));
+            let decision = self.seated(counters, request, Asking::Peeking, decision);
+            if !decision.outcome.is_served() {
+                // Nobody asks again about what is refused here, so this is where it counts.
+                self.note(counters.api, request, *asking, decision.outcome, now_us);
+            }
+            told.push(render(&decision));
+        }
+        Ok(told)
     }
 
     /// Gives a decision the turn of somebody who has hung up, if there is one: an earlier turn, or one at all.

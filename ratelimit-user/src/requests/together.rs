@@ -119,7 +119,7 @@ impl Together {
         }
         let of_host = alone(engine, rules, &rest, request, asking, now_us);
         if of_host.outcome.is_served() {
-            return harder(decision, of_host);
+            return decision.and(of_host);
         }
         let mut spent = told.iter().map(|told| told.spent && !peek);
         let paid = together.only(|_| spent.next() == Some(true));
@@ -244,19 +244,6 @@ fn nothing_left<'r>(counter: &CounterKey<'r>) -> Option<Nearest<'r>> {
     let allowance = counter.allowance;
     let limit = allowance.limits.first().filter(|_| is_shared(counter))?;
     Some(Nearest { allowance, limit, remaining: 0, reset_us: TRY_AGAIN_US, more_us: TRY_AGAIN_US })
-}
-
-/// The one of two decisions to serve a request that asks more of it; of those that ask the same, the one that leaves less.
-fn harder<'r>(one: Decision<'r>, other: Decision<'r>) -> Decision<'r> {
-    let rank = |decision: &Decision<'_>| {
-        let wait_us = match decision.outcome {
-            Outcome::Delayed { wait_us } => wait_us,
-            _ => 0,
-        };
-        let left = decision.limit.map_or(u64::MAX, |near| near.remaining);
-        (decision.outcome.index(), wait_us, std::cmp::Reverse(left))
-    };
-    if rank(&other) > rank(&one) { other } else { one }
 }
 
 #[cfg(test)]

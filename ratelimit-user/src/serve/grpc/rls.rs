@@ -145,15 +145,14 @@ fn question<'m>(
     Ok((DescriptorQuery::read(domain, entries, cost, vouched)?, asking))
 }
 
-/// Looks at all, then charges all. Where somebody else has taken the last in between, what was charged is given back.
+/// Looks at all together, then charges all. Where somebody else has taken the last in between, what was charged is given back.
 async fn all_or_none(
     decisions: &Arc<DecisionService>,
     questions: &[(DescriptorQuery<'_>, Asking)],
 ) -> Result<Vec<DescriptorFinding>, GrpcStatus> {
-    let mut findings = Vec::with_capacity(questions.len());
-    for (question, _) in questions {
-        findings.push(ask(decisions, question, Asking::Peeking).await?);
-    }
+    let requests: Vec<_> = questions.iter().map(|(question, asking)| (question.request(), *asking)).collect();
+    let peeked = decisions.peek_together(&requests, DescriptorFinding::new).await;
+    let mut findings = peeked.map_err(|bad| problem(&bad))?;
     if findings.iter().any(|finding| !finding.outcome.is_served()) {
         return Ok(findings);
     }
@@ -212,7 +211,7 @@ impl DescriptorFinding {
 /// What is told to the proxy, and what it is to tell.
 fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
     let mut response = RateLimitResponse { overall_code: Verdict::Ok.into(), ..Default::default() };
-    let (mut wait_us, mut retry_s, mut late) = (0, None, false);
+    let (mut wait_us, mut retry_s, mut never_fits, mut late) = (0, None, false, false);
     let (mut policies, mut states): (Vec<Bytes>, Vec<String>) = (Vec::new(), Vec::new());
     response.statuses.reserve_exact(findings.len());
     let (mut turns, mut paid) = (Vec::new(), Vec::new());
@@ -226,6 +225,7 @@ fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
             Outcome::Refused { retry_us } => {
                 code = Verdict::OverLimit;
                 response.overall_code = code.into();
+                never_fits |= retry_us.is_none();
                 retry_s = retry_s.max(retry_us.map(seconds));
             }
         }
@@ -251,7 +251,11 @@ fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
         fields.push(HeaderMessage::new("ratelimit", states.join(", ")));
     }
     if response.overall_code == i32::from(Verdict::OverLimit) {
-        fields.extend(retry_s.map(|retry_s| HeaderMessage::new("retry-after", retry_s.to_string())));
+        fields.extend(
+            retry_s
+                .filter(|_| !never_fits)
+                .map(|retry_s| HeaderMessage::new("retry-after", retry_s.to_string())),
+        );
         wait_us = 0;
         turns.clear();
     } else if late {
@@ -306,11 +310,15 @@ mod tests {
         let never = Outcome::Refused { retry_us: None };
         let delayed = |s: u64| Outcome::Delayed { wait_us: s * 1_000_000 };
         let retry = |s: &str| vec![("retry-after".to_owned(), s.to_owned())];
-        for outcomes in [[refused(5), refused(60), refused(7)], [refused(60), never, refused(5)]] {
+        for (outcomes, told) in [
+            ([refused(5), refused(60), refused(7)], retry("60")),
+            // What one of them never lets pass does not pass after a minute.
+            ([refused(60), never, refused(5)], vec![]),
+        ] {
             for turn in 0..3 {
                 let mut outcomes = outcomes;
                 outcomes.rotate_left(turn);
-                assert_eq!(answered(&outcomes).1, retry("60"), "{outcomes:?}");
+                assert_eq!(answered(&outcomes).1, told, "{outcomes:?}");
             }
         }
         for outcomes in [[delayed(5), delayed(60)], [delayed(60), delayed(5)]] {

@@ -103,16 +103,41 @@ fn a_descriptor_that_refuses_costs_the_others_nothing() {
     let alone = asked(vec![descriptor(&[("api", "large"), ("user", "ann")])]);
     assert_eq!(remaining(&ask(&mut client, &alone).expect("an answer")), [8], "the second cost nothing");
 
-    // One key twice in a question: each fits alone, and both do not fit together.
+    // One key twice in a question: each fits alone, and both do not fit together, so both are over the limit.
     let twice = asked(vec![descriptor(&[("api", "small"), ("user", "bob")]); 2]);
     let refused = ask(&mut client, &twice).expect("an answer");
-    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::Ok, Verdict::OverLimit]));
+    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::OverLimit; 2]));
     let once = asked(vec![descriptor(&[("api", "small"), ("user", "bob")])]);
-    assert_eq!(
-        codes(&ask(&mut client, &once).expect("an answer")).0,
-        Verdict::Ok,
-        "what the first took is back"
+    assert_eq!(codes(&ask(&mut client, &once).expect("an answer")).0, Verdict::Ok, "nothing was charged");
+}
+
+/// Two descriptors of one user are two requests of its plan.
+#[test]
+fn descriptors_that_count_under_one_key_wait_until_all_of_them_fit() {
+    let service = Service::start(
+        "[[api]]\nname = \"web\"\nlimits = [\"1000/min\"]\n[[api]]\nname = \"search\"\nlimits = [\"1000/min\"]\n\
+         [plan.default]\nlimits = [\"4/hour\"]\n[plan.one]\nlimits = [\"1/hour\"]\n\
+         [[user]]\nname = \"small\"\nplan = \"one\"\n",
     );
+    let mut client = Client::connect(service.grpc);
+    let both =
+        |user| asked(vec![descriptor(&[("user", user)]), descriptor(&[("api", "search"), ("user", user)])]);
+    let mut told = |user| {
+        let answer = ask(&mut client, &both(user)).expect("an answer");
+        let retry_s = fields(&answer).into_iter().find(|(name, _)| name == "retry-after");
+        (
+            codes(&answer).0,
+            remaining(&answer),
+            retry_s.map(|(_, value)| value.parse::<u64>().expect("seconds")),
+        )
+    };
+    assert_eq!(told("ann"), (Verdict::Ok, vec![3, 2], None));
+    assert_eq!(told("ann"), (Verdict::Ok, vec![1, 0], None));
+    let (code, left, retry_s) = told("ann");
+    assert_eq!((code, left), (Verdict::OverLimit, vec![0, 0]));
+    // One comes every 900 s, and it takes two.
+    assert!(retry_s.is_some_and(|retry_s| (1_700..=1_800).contains(&retry_s)), "{retry_s:?}");
+    assert_eq!(told("small"), (Verdict::OverLimit, vec![1, 1], None), "two of one never fit");
 }
 
 #[test]
