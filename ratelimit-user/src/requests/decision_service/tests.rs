@@ -113,14 +113,18 @@ async fn every_decision_is_counted_once_with_its_time_and_a_look_is_not() {
     ] {
         decisions.check(&Request::new("u", api), asking, |_| ()).await.unwrap();
     }
+    // Of requests that are charged together or not at all, what refuses is counted where it is found out, and what would be served where it is charged.
+    let of_both = ["a", "b"].map(|api| (Request::new("u", api), Asking::Counted));
+    decisions.peek_together(&of_both, |_| ()).await.unwrap();
+    decisions.peek_together(&of_both.map(|(request, _)| (request, Asking::Peeking)), |_| ()).await.unwrap();
     let status = decisions.status();
     let mut counted: Vec<(&str, &str, u64)> = (status.decisions.iter())
         .filter(|count| count.decisions > 0)
         .map(|count| (count.api.as_str(), count.outcome.as_str(), count.decisions))
         .collect();
     counted.sort_unstable();
-    assert_eq!(counted, [("a", "allowed", 2), ("a", "refused", 1), ("b", "allowed", 1)]);
-    assert_eq!(status.decision_times.counts.iter().map(|count| count.decisions).sum::<u64>(), 4);
+    assert_eq!(counted, [("a", "allowed", 2), ("a", "refused", 2), ("b", "allowed", 1)]);
+    assert_eq!(status.decision_times.counts.iter().map(|count| count.decisions).sum::<u64>(), 5);
     assert!(status.decision_times.total_us < 10_000_000, "a time, and no moment");
     assert_eq!((status.keys, status.evicted, status.store_up), (2, 0, None));
 }
