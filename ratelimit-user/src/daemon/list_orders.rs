@@ -8,7 +8,7 @@ use super::{
     vital::refuse_lists,
 };
 use crate::{
-    cluster::blocks::{HostBlock, Layer, ListEdit},
+    cluster::blocks::{HostBlock, Layer, ListEdit, check_reason},
     compile::lists::{self, Edits, Outlook, Prefix, reason_text},
     control::protocol::Reply,
     failure::{ExitCode, Failure},
@@ -17,6 +17,11 @@ use crate::{
 
 /// Blocks that are named in the log when they run out together: thousands are a number.
 const LOGGED: usize = 50;
+
+/// Whether a character shows nothing by itself and changes how others are shown: directions, and spaces without width. Those that join letters and pictures stay.
+fn is_hidden(c: char) -> bool {
+    matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
 
 /// Where a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +67,11 @@ impl ListEditor<'_> {
         let ListChanger { by, now_ns, .. } = *changer;
         let prefix = parse_prefix(prefix)?;
         let reason = reason.unwrap_or_default();
-        if reason.len() > list::REASON_LEN {
+        check_reason(reason).map_err(Failure::usage)?;
+        if let Some(hidden) = reason.chars().find(|c| is_hidden(*c)) {
             return Err(Failure::usage(format!(
-                "reason is {} bytes long; use at most {}",
-                reason.len(),
-                list::REASON_LEN
-            )));
-        }
-        if reason.contains(char::is_control) {
-            return Err(Failure::usage(format!(
-                "reason {reason:?} has control characters in it; use plain text"
+                "reason {reason:?} has {} in it, which nobody sees and which may turn the rest around; use plain text",
+                hidden.escape_unicode()
             )));
         }
         let until_ns = for_ns.map(|ns| now_ns.saturating_add(ns));

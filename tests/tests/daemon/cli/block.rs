@@ -207,6 +207,10 @@ fn a_choice_that_locks_the_operator_out_comes_with_a_warning() {
     assert!(stdout(&everybody).contains("your own connection included"), "{}", stdout(&everybody));
     let escape = edge.cli(&["block", "add", "192.0.2.1", "--reason", "red \u{1b}[31malert"]);
     assert_refused(&escape, 2, &["control characters"]);
+    let turned = edge.cli(&["block", "add", "192.0.2.1", "--reason", "of \u{202e}lla"]);
+    assert_refused(&turned, 2, &["\\u{202e}", "use plain text"]);
+    let joined = edge.cli(&["block", "add", "192.0.2.1", "--reason", "می\u{200c}خواهم"]);
+    assert_eq!(joined.status.code(), Some(0), "letters that a mark keeps apart");
 }
 
 /// A state directory on a disk of its own.
