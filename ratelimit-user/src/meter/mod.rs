@@ -7,7 +7,7 @@
 //! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
 //! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
 //! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
-//! | [`log`] | 1 + limit, or a larger one before | **the limit** | the limit |
+//! | [`log`] | 1 + what it has counted, up to the limit or a larger one before | **the limit** | the limit |
 //!
 //! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
 //! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
@@ -140,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// Words that it keeps for a key.
+    /// Words that it keeps for a key at most.
     pub fn words(&self) -> usize {
         each!(self, inner => inner.words())
     }
@@ -250,6 +250,11 @@ impl Meter {
         if let Self::Log(log) = self {
             *log = log.with_room(units);
         }
+    }
+
+    /// Words of a key in a table: all of them, but of what keeps every unit only where those are.
+    pub fn words_in_table(&self) -> usize {
+        if self.keeps_every_unit() { 1 } else { self.words() }
     }
 
     /// Whether its words grow with its numbers: it keeps every unit.

@@ -236,3 +236,56 @@ fn what_was_left_a_while_ago_is_left_at_least_and_after_two_windows_everything()
         assert_eq!(meter.left_since(left, START, START + 3 * window_us), meter.capacity(), "{meter:?}");
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_log_that_grows_and_shrinks_decides_like_one_that_is_as_large_as_its_limit(
+        steps in prop::collection::vec((0..400_u64, 1..30_u64, 0..4_u32), 1..200)
+    ) {
+        for limit in [1, 3, 10, 100] {
+            let log = Log::new(limit, SECOND);
+            let meter = Meter::Log(log);
+            let (mut whole, mut grown, mut is_new) = (vec![0; meter.words()], vec![0; 2], true);
+            let mut now_us = START;
+            for (gap, units, kind) in &steps {
+                now_us += gap * SECOND / 1_000;
+                if *kind == 0 {
+                    let came = [&mut whole, &mut grown].map(|words| meter.refund(words, now_us, 0, *units));
+                    prop_assert_eq!(came[0], came[1]);
+                } else {
+                    if let Some(ring) = log.refit(&grown, is_new, now_us, *units) {
+                        (grown, is_new) = (ring, false);
+                    }
+                    meter.charge(&mut whole, now_us, *units);
+                    meter.charge(&mut grown, now_us, *units);
+                    let counting = limit - meter.left(&whole, now_us);
+                    prop_assert!(grown.len() as u64 <= (1 + limit).min(8 * (1 + counting)), "{grown:?}");
+                    prop_assert!(Log::newest_us(&grown) >= now_us);
+                }
+                let told = |words: &[u64]| {
+                    let left = meter.left(words, now_us);
+                    (left, meter.wait(words, now_us, *units), meter.reset(words, now_us), meter.more(words, now_us, 0))
+                };
+                prop_assert_eq!(told(&whole), told(&grown));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_of_a_key_that_was_asked_about_once_takes_four_words_and_one_that_was_busy_shrinks_again() {
+    let log = Log::new(10_000, 86_400 * SECOND);
+    let mut ring = log.refit(&[0; 2], true, START, 1).unwrap();
+    assert_eq!(ring.len(), 4);
+    for n in 0..10_000 {
+        if let Some(larger) = log.refit(&ring, false, START + n, 1) {
+            ring = larger;
+        }
+        log.charge(&mut ring, START + n, 1);
+    }
+    assert_eq!((ring.len(), log.left(&ring, START + 10_000)), (10_001, 0));
+    let later = START + 2 * 86_400 * SECOND;
+    assert_eq!(log.refit(&ring, false, later, 1).unwrap().len(), 4);
+}

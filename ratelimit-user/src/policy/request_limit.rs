@@ -24,10 +24,20 @@ pub const MAX_REQUEST_LIMITS: usize = 8;
 pub const MAX_REQUESTS: u64 = u32::MAX as u64;
 /// The most that a log keeps, margin included: eight bytes each, for each key.
 pub const MAX_LOG: u64 = 10_000;
+/// Bytes of all logs together for each of `[requests] keys`. A log has 8 for each request: if they fill evenly, every key has room for about 60.
+const LOG_BYTES: u64 = 512;
+/// Bytes of all logs together where few keys are remembered. A 64th of it, which is what one shard of the table has, is enough for the logs of one key:
+/// eight limits of [`MAX_LOG`] are 640 KB.
+const LEAST_LOG_BYTES: u64 = 64 << 20;
 /// Where doubles stop to count by one, halved: what the store adds up stays below.
 const EXACT: u128 = 1 << 52;
 /// What the store adds to a burst before it compares, in requests.
 const SLACK: u128 = 3;
+
+/// Bytes that the logs of a service take at most together, if so many keys are remembered.
+pub fn log_bytes(keys: u64) -> u64 {
+    keys.saturating_mul(LOG_BYTES).max(LEAST_LOG_BYTES)
+}
 
 /// Why there cannot be such a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +120,12 @@ impl RequestLimit {
             });
         }
         Ok(Self { zone: zone.filter(|_| is_calendar(&rate)).map(ToOwned::to_owned), rate })
+    }
+
+    /// Bytes of the log of a key that has used it up, if it keeps every request.
+    pub fn largest_log(&self) -> Option<u64> {
+        let units = self.rate.amount * (100 + u64::from(self.rate.manner.margin(true))) / 100;
+        (self.rate.manner.algorithm == Algorithm::SlidingLog).then_some(8 * units)
     }
 
     /// Whether whatever this limit lets pass the other lets pass too, so that the other never decides.

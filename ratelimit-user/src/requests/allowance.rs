@@ -2,7 +2,7 @@
 
 use ratelimit_common::limit::manner::{Algorithm, Throttle};
 
-use super::{lineage::Inheritance, request::Priority};
+use super::{cells::Shape, lineage::Inheritance, request::Priority};
 use crate::{
     meter::Meter,
     policy::{Alone, OnRefusal, RequestLimit, Reserved, Sharing},
@@ -17,8 +17,8 @@ pub struct Allowance {
     pub name: String,
     /// The limits, all of which must hold.
     pub limits: Vec<AllowanceLimit>,
-    /// Words that a key needs.
-    pub words: usize,
+    /// What a key needs in the table.
+    pub shape: Shape,
     /// What happens above a limit.
     pub on_limit: OnRefusal,
     /// How hosts count together.
@@ -188,6 +188,23 @@ impl Allowance {
     pub fn capacity(&self) -> u64 {
         self.limits.iter().map(|limit| limit.meter.capacity()).min().unwrap_or(0)
     }
+}
+
+/// Says where the words of each limit begin, and what a key needs for all of them. What keeps every unit comes first: [`Shape`].
+pub(super) fn lay_out(limits: &mut [AllowanceLimit]) -> Shape {
+    let mut shape = Shape::default();
+    for keeps_every_unit in [true, false] {
+        for limit in limits.iter_mut() {
+            let meter = limit.widest();
+            if meter.keeps_every_unit() == keeps_every_unit {
+                let words = meter.words_in_table();
+                limit.at = shape.words;
+                shape.words += words;
+                shape.logs += usize::from(keeps_every_unit);
+            }
+        }
+    }
+    shape
 }
 
 /// A limit of a list of limits; where its words begin is for whoever puts the list together.

@@ -1,4 +1,4 @@
-//! State of keys, all of one size, in a table that never grows beyond its end: who has not been asked about for longest makes way.
+//! State of keys, all of one shape, in a table that never grows beyond its end: who has not been asked about for longest makes way.
 //!
 //! ```text
 //! fingerprint --+--> set a: k k k k k k - -   a a a a a a - -   w w w w w w - -      8 places each: who, when, state
@@ -9,8 +9,14 @@
 //! five of seven places are taken before the first key has to go. What makes way when both sets are full is one of their sixteen that
 //! nobody has asked about for as many new keys as any, which is among the oldest of all. The usual tables with exact order of use take three to five times the space.
 //!
+//! What keeps every unit is elsewhere, in rings that grow ([`super::rings`]), and its word is the number of one. Then not only the number of keys is bounded but
+//! also the bytes of all rings, by whoever has several tables: it has keys make way with [`Cells::drop_a_log`].
+//!
 //! What decides the speed is lines of memory that another CPU has written to. So everything about a key lies together, and to look at a key
 //! that is there writes nothing but its state: time is counted in new keys, because only they make others go.
+
+use super::rings::{Rings, SAMPLE};
+use crate::meter::Log;
 
 /// Places in a set: their fingerprints are as large as one line of the processor's cache.
 const WAYS: usize = 8;
@@ -21,10 +27,20 @@ const SPARE: usize = 3;
 /// Sets to begin with.
 const FIRST_SETS: usize = 4;
 
+/// What a key has in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Words.
+    pub words: usize,
+    /// How many of those, the first ones, are numbers of logs.
+    pub logs: usize,
+}
+
 /// A table.
 #[derive(Debug)]
 pub struct Cells {
     words: usize,
+    logs: usize,
     sets: usize,
     most_sets: usize,
     used: usize,
@@ -34,19 +50,23 @@ pub struct Cells {
     newcomers: u32,
     /// Keys that had to make way.
     evicted: u64,
+    rings: Rings,
+    /// The place where the next search begins for a key whose logs make way.
+    hand: usize,
 }
 
 impl Cells {
-    /// A table of keys with so many words each, for at most about so many of them.
-    pub fn new(words: usize, most: usize) -> Self {
+    /// A table of keys of this shape, for about so many of them: nearly all of so many fit, and two fifths more at most.
+    pub fn new(shape: Shape, most: usize) -> Self {
         // Two fifths more, because sets do not fill evenly: then all of so many fit.
         let most_sets = (most + most * 2 / 5).div_ceil(WAYS).max(2);
-        Self::of_size(words, FIRST_SETS.min(most_sets), most_sets)
+        Self::of_size(shape, FIRST_SETS.min(most_sets), most_sets)
     }
 
-    fn of_size(words: usize, sets: usize, most_sets: usize) -> Self {
+    fn of_size(Shape { words, logs }: Shape, sets: usize, most_sets: usize) -> Self {
         let memory = vec![0; sets * (WAYS + ASKED + WAYS * words)];
-        Self { words, sets, most_sets, used: 0, memory, newcomers: 0, evicted: 0 }
+        let rings = Rings::default();
+        Self { words, logs, sets, most_sets, used: 0, memory, newcomers: 0, evicted: 0, rings, hand: 0 }
     }
 
     /// Keys in it.
@@ -104,12 +124,91 @@ impl Cells {
         &mut self.memory[at..at + self.words]
     }
 
+    /// The words of a limit that begin at this word of a place.
+    #[inline]
+    pub fn part(&self, place: usize, at: usize) -> &[u64] {
+        let words = self.words(place);
+        if at < self.logs { self.rings.get(words[at]) } else { &words[at..] }
+    }
+
+    /// The words of a limit that begin at this word of a place, to be changed.
+    #[inline]
+    pub fn part_mut(&mut self, place: usize, at: usize) -> &mut [u64] {
+        if at < self.logs {
+            let number = self.words(place)[at];
+            self.rings.get_mut(number)
+        } else {
+            &mut self.words_mut(place)[at..]
+        }
+    }
+
+    /// Writes the words of a limit that begin at this word of a place.
+    pub fn set_part(&mut self, place: usize, at: usize, words: Vec<u64>) {
+        if at < self.logs {
+            let number = self.words(place)[at];
+            self.words_mut(place)[at] = self.rings.replace(number, words);
+        } else {
+            self.words_mut(place)[at..at + words.len()].copy_from_slice(&words);
+        }
+    }
+
+    /// Sees that a log of a place suits what it is to be charged.
+    pub fn refit(&mut self, place: usize, at: usize, log: &Log, now_us: u64, units: u64) {
+        let is_new = self.words(place)[at] == 0;
+        if let Some(ring) = log.refit(self.part(place, at), is_new, now_us, units) {
+            self.set_part(place, at, ring);
+        }
+    }
+
+    /// Bytes that logs take.
+    pub fn log_bytes(&self) -> usize {
+        self.rings.bytes()
+    }
+
+    /// Has a key make way that has a log: of those that are found next the one that was not asked about for longest, and of those that nobody
+    /// could tell apart by that, who was charged last before the others. Whether there was one beside this one.
+    pub fn drop_a_log(&mut self, but_not: u64) -> bool {
+        let (places, mut seen, mut oldest) = (self.sets * WAYS, 0, None);
+        for _ in 0..if self.rings.bytes() > 0 { places } else { 0 } {
+            let place = self.hand % places;
+            self.hand = place + 1;
+            let key = self.key(place);
+            let rings = &self.words(place)[..self.logs];
+            if key == 0 || key == but_not || rings.iter().all(|number| *number == 0) {
+                continue;
+            }
+            let newest_us = rings.iter().map(|number| Log::newest_us(self.rings.get(*number))).max();
+            let age = (self.newcomers.wrapping_sub(self.asked(place)), std::cmp::Reverse(newest_us));
+            oldest = oldest.max(Some((age, place)));
+            seen += 1;
+            if seen == SAMPLE {
+                break;
+            }
+        }
+        let Some((_, place)) = oldest else { return false };
+        self.clear(place);
+        self.evicted += 1;
+        true
+    }
+
     /// Forgets a key.
     pub fn remove(&mut self, fingerprint: u64) {
         if let Some(place) = self.find(fingerprint) {
-            self.put(place, 0);
-            self.words_mut(place).fill(0);
-            self.used -= 1;
+            self.clear(place);
+        }
+    }
+
+    fn clear(&mut self, place: usize) {
+        self.release_logs(place);
+        self.put(place, 0);
+        self.words_mut(place).fill(0);
+        self.used -= 1;
+    }
+
+    fn release_logs(&mut self, place: usize) {
+        for at in 0..self.logs {
+            let number = self.words(place)[at];
+            self.rings.release(number);
         }
     }
 
@@ -128,7 +227,9 @@ impl Cells {
             None => {
                 self.evicted += 1;
                 self.used -= 1;
-                self.oldest(fingerprint)
+                let place = self.oldest(fingerprint);
+                self.release_logs(place);
+                place
             }
         };
         self.used += 1;
@@ -165,16 +266,20 @@ impl Cells {
         let mut sets = self.sets;
         loop {
             sets = (sets + sets.div_ceil(4)).min(self.most_sets);
-            let larger = self.moved_to(sets);
+            let (mut larger, homeless) = self.moved_to(sets);
             if larger.evicted == self.evicted || sets == self.most_sets {
+                larger.rings = std::mem::take(&mut self.rings);
+                homeless.into_iter().for_each(|number| larger.rings.release(number));
                 *self = larger;
                 return;
             }
         }
     }
 
-    fn moved_to(&self, sets: usize) -> Self {
-        let mut larger = Self::of_size(self.words, sets, self.most_sets);
+    /// A larger table, and the logs of those that had to make way in it.
+    fn moved_to(&self, sets: usize) -> (Self, Vec<u64>) {
+        let shape = Shape { words: self.words, logs: self.logs };
+        let (mut larger, mut homeless) = (Self::of_size(shape, sets, self.most_sets), Vec::new());
         (larger.newcomers, larger.evicted) = (self.newcomers, self.evicted);
         // One place of every set after the other: neighbours go to neighbouring sets, which would fill up first.
         let places = (0..WAYS).flat_map(|way| (way..self.sets * WAYS).step_by(WAYS));
@@ -187,14 +292,16 @@ impl Cells {
                 }
                 None => {
                     larger.evicted += 1;
-                    larger.oldest(fingerprint)
+                    let oldest = larger.oldest(fingerprint);
+                    homeless.extend(&larger.words(oldest)[..self.logs]);
+                    oldest
                 }
             };
             larger.put(to, fingerprint);
             larger.set_asked(to, self.asked(place));
             larger.words_mut(to).copy_from_slice(self.words(place));
         }
-        larger
+        (larger, homeless)
     }
 
     /// Where a set begins.
@@ -261,9 +368,13 @@ mod tests {
         KeyHasher::known((1, 2)).begin(n).bytes(&[]).fingerprint
     }
 
+    fn plain(words: usize) -> Shape {
+        Shape { words, logs: 0 }
+    }
+
     #[test]
     fn as_many_keys_as_were_asked_for_fit_but_for_one_in_a_thousand() {
-        let mut cells = Cells::new(2, 10_000);
+        let mut cells = Cells::new(plain(2), 10_000);
         for n in 0..10_000 {
             let place = cells.find_or_insert(key(n));
             cells.words_mut(place)[1] = n;
@@ -277,7 +388,7 @@ mod tests {
 
     #[test]
     fn keys_that_are_asked_about_stay_however_many_others_come() {
-        let mut cells = Cells::new(1, 1_000);
+        let mut cells = Cells::new(plain(1), 1_000);
         for n in 0..100_u64 {
             let place = cells.find_or_insert(key(n));
             cells.words_mut(place)[0] = n + 1;
@@ -293,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_key_that_comes_back_after_it_had_to_go_starts_anew() {
-        let mut cells = Cells::new(1, 16);
+        let mut cells = Cells::new(plain(1), 16);
         let place = cells.find_or_insert(key(0));
         cells.words_mut(place)[0] = 7;
         (1..1_000).for_each(|n| {
@@ -307,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_key_is_found_again_wherever_others_have_moved_it_to() {
-        let mut cells = Cells::new(1, 1_000);
+        let mut cells = Cells::new(plain(1), 1_000);
         let mut places: Vec<usize> = (0..20).map(|n| cells.find_or_insert(key(n))).collect();
         for n in 0..20 {
             let place = cells.find_or_insert(key(n));
@@ -325,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_removed_leaves_nothing_behind() {
-        let mut cells = Cells::new(1, 16);
+        let mut cells = Cells::new(plain(1), 16);
         let place = cells.find_or_insert(key(3));
         cells.words_mut(place)[0] = 7;
         cells.remove(key(3));
@@ -336,7 +447,7 @@ mod tests {
 
     #[test]
     fn the_table_grows_by_a_quarter_when_seven_of_ten_places_are_taken_and_not_before() {
-        let mut cells = Cells::new(1, 10_000);
+        let mut cells = Cells::new(plain(1), 10_000);
         assert_eq!((cells.sets, cells.memory.len()), (FIRST_SETS, FIRST_SETS * (WAYS + ASKED + WAYS)));
         let (mut steps, mut early) = (0, 0);
         for n in 0..9_000 {
@@ -360,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_key_goes_to_its_first_set_while_there_is_room_to_spare_and_then_to_the_emptier_one() {
-        let mut cells = Cells::of_size(1, 2, 2);
+        let mut cells = Cells::of_size(plain(1), 2, 2);
         // The upper half of a number names the first set, the lower half the second: here 0 and 1.
         let number = |n: u64| n << 8 | 1 << 31 | n;
         let places: Vec<usize> = (1..=16).map(|n| cells.insert(number(n)) / WAYS).collect();
@@ -374,5 +485,57 @@ mod tests {
         assert_eq!(cells.len(), 16, "nobody was there");
         cells.remove(number(2));
         assert_eq!((cells.len(), cells.is_empty()), (15, false));
+    }
+
+    /// Rings that keys of a table have, and the bytes of all rings.
+    fn rings(cells: &Cells) -> (usize, usize) {
+        let places = (0..cells.sets * WAYS).filter(|place| cells.key(*place) != 0);
+        (
+            places.map(|place| cells.words(place)[..2].iter().filter(|n| **n != 0).count()).sum(),
+            cells.log_bytes(),
+        )
+    }
+
+    #[test]
+    fn a_key_that_makes_way_or_is_removed_gives_back_its_logs_also_while_the_table_grows() {
+        let mut cells = Cells::new(Shape { words: 3, logs: 2 }, 500);
+        for n in 0..5_000 {
+            let place = cells.find_or_insert(key(n));
+            cells.set_part(place, 0, vec![n; 4]);
+            cells.set_part(place, 1, vec![n; 4]);
+            cells.part_mut(place, 2)[0] = n;
+            if n % 7 == 0 {
+                cells.remove(key(n));
+            }
+            let (rings, bytes) = rings(&cells);
+            assert_eq!((rings, bytes), (2 * cells.len(), cells.len() * 2 * 64), "after {n}");
+        }
+        for n in 4_900..5_000 {
+            let Some(place) = cells.find(key(n)) else { continue };
+            let parts = [0, 1, 2].map(|at| cells.part(place, at)[0]);
+            assert_eq!(parts, [n; 3]);
+        }
+        assert!(cells.evicted() > 3_000);
+    }
+
+    #[test]
+    fn of_keys_with_logs_the_one_that_nobody_asks_about_makes_way_and_the_one_that_is_charged_stays() {
+        let mut cells = Cells::new(Shape { words: 2, logs: 1 }, 1_000);
+        assert!(!cells.drop_a_log(0), "nobody is there");
+        let ring = |time| vec![1, time, 0, 0];
+        for n in 0..10 {
+            let place = cells.insert(key(n));
+            cells.set_part(place, 0, ring(100 + n));
+        }
+        cells.insert(key(99));
+        (0..10).filter(|n| *n != 4).for_each(|n| _ = cells.find(key(n)));
+        let mut gone = Vec::new();
+        while cells.drop_a_log(key(0)) {
+            gone.push((0..10).find(|n| cells.find(key(*n)).is_none() && !gone.contains(n)).unwrap());
+        }
+        // The one that was not asked about, then those that were charged longest ago.
+        assert_eq!(gone, [4, 1, 2, 3, 5, 6, 7, 8, 9]);
+        assert!(cells.find(key(0)).is_some() && cells.find(key(99)).is_some(), "it has no log");
+        assert_eq!((cells.len(), cells.evicted(), cells.log_bytes()), (2, 9, 64));
     }
 }

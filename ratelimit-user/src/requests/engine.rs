@@ -8,6 +8,7 @@ use std::sync::{
 use arc_swap::{ArcSwap, Cache, Guard};
 
 use super::{
+    cells::Shape,
     counter_keys::{CounterKey, CounterKeys, write},
     decision::Decision,
     judge::{Mode, Moment, judge},
@@ -163,9 +164,8 @@ impl Engine {
         for counter in counters.iter() {
             let cells = locked.of(counter);
             let Some(place) = cells.find(counter.hash.fingerprint) else { continue };
-            let words = cells.words_mut(place);
             for limit in &counter.allowance.limits {
-                let (meter, words) = (limit.in_force(headroom).meter, &mut words[limit.at..]);
+                let (meter, words) = (limit.in_force(headroom).meter, cells.part_mut(place, limit.at));
                 let somebody_waits = match meter.bucket() {
                     Some(bucket) if matches!(counter.allowance.on_limit, OnRefusal::Delay(_)) => {
                         bucket.is_waited_for(words, now_us, request.cost, limit.queue)
@@ -185,7 +185,7 @@ impl Engine {
     pub fn know(&self, counters: &CounterKeys<'_>, now_us: u64) {
         let Some(known) = &counters.known else { return };
         let mut locked = self.table.lock(std::iter::once(&known.hash));
-        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        let cells = locked.cells(known.hash, KNOWN);
         let place = cells.find_or_insert(known.hash.fingerprint);
         cells.words_mut(place)[0] = now_us + known.for_us;
     }
@@ -202,7 +202,7 @@ impl Engine {
             for inheritance in &counter.allowance.inherits {
                 let Some(hash) = self.past_hash(counter, request, inheritance) else { continue };
                 let mut locked = self.table.lock(std::iter::once(&hash));
-                locked.cells(hash, inheritance.list.words).remove(hash.fingerprint);
+                locked.cells(hash, inheritance.list.shape).remove(hash.fingerprint);
             }
         }
         Ok(())
@@ -232,17 +232,17 @@ impl Engine {
         if self.table.lock(std::iter::once(&hash)).of(counter).find(hash.fingerprint).is_some() {
             return;
         }
-        let (mut found, mut words) = (vec![false; allowance.limits.len()], vec![0; allowance.words]);
+        let mut found = vec![None; allowance.limits.len()];
         for inheritance in allowance.inherits.iter().filter(|inheritance| now_us < inheritance.until_us) {
             let Some(past) = self.past_hash(counter, request, inheritance) else { continue };
             // One lock at a time: whoever decides takes locks in an order that these are not in.
             let mut locked = self.table.lock(std::iter::once(&past));
-            let cells = locked.cells(past, inheritance.list.words);
+            let cells = locked.cells(past, inheritance.list.shape);
             if let Some(place) = cells.find(past.fingerprint) {
-                inheritance.carry(cells.words(place), allowance, &mut found, &mut words);
+                inheritance.carry(cells, place, allowance, &mut found);
             }
         }
-        if !found.contains(&true) {
+        if found.iter().all(Option::is_none) {
             return;
         }
         let mut locked = self.table.lock(std::iter::once(&hash));
@@ -250,7 +250,10 @@ impl Engine {
         // Another thread may have asked for the same key meanwhile, and charged it.
         if cells.find(hash.fingerprint).is_none() {
             let place = cells.insert(hash.fingerprint);
-            cells.words_mut(place).copy_from_slice(&words);
+            for (limit, words) in allowance.limits.iter().zip(found) {
+                words.into_iter().for_each(|words| cells.set_part(place, limit.at, words));
+            }
+            locked.bound_logs(counter);
         }
     }
 
@@ -270,7 +273,7 @@ impl Engine {
     fn is_known(&self, counters: &CounterKeys<'_>, now_us: u64) -> bool {
         let Some(known) = &counters.known else { return false };
         let mut locked = self.table.lock(std::iter::once(&known.hash));
-        let cells = locked.cells(known.hash, KNOWN_WORDS);
+        let cells = locked.cells(known.hash, KNOWN);
         cells.find(known.hash.fingerprint).is_some_and(|place| now_us < cells.words(place)[0])
     }
 
@@ -278,7 +281,7 @@ impl Engine {
     pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
         let hash = throttle::hash(self.rules.load().hasher(), key);
         let mut locked = self.table.lock(std::iter::once(&hash));
-        let cells = locked.cells(hash, throttle::WORDS);
+        let cells = locked.cells(hash, throttle::SHAPE);
         throttle::take(cells, hash, bucket, quantity, now_us)
     }
 
@@ -289,4 +292,4 @@ impl Engine {
 }
 
 /// Until when an address is known.
-const KNOWN_WORDS: usize = 1;
+const KNOWN: Shape = Shape { words: 1, logs: 0 };

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::{
     api_rules::ApiRules,
-    cells::Cells,
+    cells::{Cells, Shape},
     key::{KeyHasher, KeyWriter as _},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(super) struct Offenders {
 impl Default for Offenders {
     fn default() -> Self {
         let (found, taken) = mpsc::channel(QUEUE);
-        let cells = Mutex::new(Cells::new(WORDS, KEYS));
+        let cells = Mutex::new(Cells::new(Shape { words: WORDS, logs: 0 }, KEYS));
         Self { hasher: KeyHasher::default(), cells, found, to_be_taken: Mutex::new(Some(taken)) }
     }
 }

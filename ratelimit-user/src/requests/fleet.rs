@@ -16,13 +16,11 @@ impl Fleet {
         Self { hosts: u64::from(hosts.max(1)), permille: permille.into() }
     }
 
-    /// The limits of a host that is alone; none if it refuses everything then.
+    /// The limits of a host that is alone, not laid out yet; none if it refuses everything then.
     pub(super) fn alone(self, rule: Alone, limits: &[AllowanceLimit]) -> Option<Vec<AllowanceLimit>> {
-        let mut at = 0;
         let mut alone = Vec::with_capacity(limits.len());
         for limit in limits {
             let meter = self.part(rule, &limit.meter)?;
-            let words = meter.words();
             alone.push(AllowanceLimit {
                 name: limit.name.clone(),
                 quota: limit.quota,
@@ -30,10 +28,9 @@ impl Fleet {
                 meter,
                 margin: None,
                 queue: limit.queue,
-                at,
+                at: 0,
                 kin: limit.kin.clone(),
             });
-            at += words;
         }
         Some(alone)
     }

@@ -212,6 +212,10 @@ fn charge(
         let (cells, fingerprint) = (locked.of(counter), counter.hash.fingerprint);
         let at = cells.find_again(*place, fingerprint).unwrap_or_else(|| cells.insert(fingerprint));
         *place = Some(at);
+        if counter.allowance.shape.logs > 0 {
+            charge_with_logs(counter, locked, at, cost, moment);
+            continue;
+        }
         let words = cells.words_mut(at);
         for limit in &counter.allowance.limits {
             limit.in_force(moment.headroom).meter.charge(&mut words[limit.at..], moment.now_us, cost);
@@ -219,7 +223,26 @@ fn charge(
     }
 }
 
+/// Charges a key that keeps every unit of some limits: what it keeps grows with that, and the logs of others may have to make way.
+fn charge_with_logs(
+    counter: &CounterKey<'_>,
+    locked: &mut Locked<'_>,
+    place: usize,
+    cost: u64,
+    Moment { now_us, headroom }: Moment,
+) {
+    let cells = locked.of(counter);
+    for limit in &counter.allowance.limits {
+        let meter = limit.in_force(headroom).meter;
+        if let Meter::Log(log) = meter {
+            cells.refit(place, limit.at, log, now_us, cost);
+        }
+        meter.charge(cells.part_mut(place, limit.at), now_us, cost);
+    }
+    locked.bound_logs(counter);
+}
+
 /// The words of one limit of a key, if it has a place.
 fn words<'c>(cells: &'c Cells, place: Option<usize>, limit: &AllowanceLimit) -> &'c [u64] {
-    place.map_or(&FRESH[..], |place| &cells.words(place)[limit.at..])
+    place.map_or(&FRESH[..], |place| cells.part(place, limit.at))
 }

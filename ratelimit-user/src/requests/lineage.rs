@@ -15,7 +15,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::allowance::{Allowance, AllowanceLimit};
+use super::{
+    allowance::{Allowance, AllowanceLimit},
+    cells::{Cells, Shape},
+};
 use crate::{meter::Meter, policy::OnRefusal};
 
 /// Lists before the one in force that are looked at. A key that nobody asked about through as many changes of its list starts anew.
@@ -57,7 +60,7 @@ pub(super) struct PastList {
     pub(super) seed: u64,
     /// What sets the keys of the list apart from those of other lists.
     pub(super) salt: u64,
-    pub(super) words: usize,
+    pub(super) shape: Shape,
     limits: Vec<PastLimit>,
 }
 
@@ -149,7 +152,7 @@ impl Lineage {
     }
 }
 
-/// Lays an allowance out so that its logs have room for what they may have counted under lists before. Returns the larger amounts of each limit.
+/// Sees that the logs of an allowance have room for what they may have counted under lists before. Returns the larger amounts of each limit.
 fn make_room<'l>(
     allowance: &mut Allowance,
     replaced: impl Iterator<Item = (&'l PastList, u64)>,
@@ -169,7 +172,6 @@ fn make_room<'l>(
             }
         }
     }
-    let mut at = 0;
     for (limit, amounts) in allowance.limits.iter_mut().zip(&mut amounts) {
         let own = limit.widest().capacity();
         amounts.retain(|amount| amount.units > own && amount.until_us > now_us);
@@ -179,10 +181,7 @@ fn make_room<'l>(
         if let Some(margin) = &mut limit.margin {
             margin.meter.make_room(room);
         }
-        limit.at = at;
-        at += limit.widest().words();
     }
-    allowance.words = at;
     amounts
 }
 
@@ -213,7 +212,7 @@ impl PastList {
             at: limit.at,
             amounts: Vec::new(),
         });
-        Self { seed: allowance.seed, salt: allowance.salt, words: allowance.words, limits: limits.collect() }
+        Self { seed: allowance.seed, salt: allowance.salt, shape: allowance.shape, limits: limits.collect() }
     }
 
     /// Whether words that were written under this list mean the same under that one.
@@ -258,17 +257,21 @@ impl PastList {
 }
 
 impl Inheritance {
-    /// Writes what a key has counted under this list, but for limits that have been found already: a bit for each in `found`.
-    pub(super) fn carry(&self, past: &[u64], allowance: &Allowance, found: &mut [bool], words: &mut [u64]) {
-        for (nth, limit) in allowance.limits.iter().enumerate() {
+    /// What a key at this place of the list's table has counted, in words of each limit in force, but for limits that have been found already.
+    pub(super) fn carry(
+        &self,
+        past: &Cells,
+        place: usize,
+        allowance: &Allowance,
+        found: &mut [Option<Vec<u64>>],
+    ) {
+        for (nth, (limit, found)) in allowance.limits.iter().zip(found).enumerate() {
             let Some(from) = self.from[nth].map(|from| &self.list.limits[from]) else { continue };
-            if found[nth] {
-                continue;
+            if found.is_none() {
+                let words = past.part(place, from.at);
+                let words = &words[..words.len().min(from.meter.words())];
+                *found = Some(limit.widest().carried(&from.meter, words));
             }
-            found[nth] = true;
-            let meter = limit.widest();
-            let carried = meter.carried(&from.meter, &past[from.at..from.at + from.meter.words()]);
-            words[limit.at..limit.at + meter.words()].copy_from_slice(&carried);
         }
     }
 }

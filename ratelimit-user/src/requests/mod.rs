@@ -27,6 +27,7 @@ mod lineage;
 pub mod renewal;
 mod renewals;
 pub mod request;
+mod rings;
 pub mod rules;
 pub mod shared;
 pub mod status;

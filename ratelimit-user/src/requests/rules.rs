@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    allowance::{Allowance, AllowanceLimit, limit_of},
+    allowance::{Allowance, AllowanceLimit, lay_out, limit_of},
     api_rules::{ApiRules, LoginRules, Named, Prefixes},
     counter_keys::{CounterKey, CounterKeys, KnownAddress, Subject, shortened, write},
     fleet::Fleet,
@@ -130,14 +130,10 @@ impl Rules {
 
     fn allowance(&mut self, name: String, limits: &[RequestLimit], api: Option<&Api>, now_us: u64) -> usize {
         let on_limit = api.map_or(OnRefusal::Refuse, |api| api.on_limit);
-        let mut words = 0;
-        let mut built = Vec::with_capacity(limits.len());
-        for (nth, limit) in limits.iter().enumerate() {
-            let limit = limit_of(&name, nth, limits, limit, on_limit, now_us);
-            let limit = AllowanceLimit { at: words, ..limit };
-            words += limit.widest().words();
-            built.push(limit);
-        }
+        let build =
+            |(nth, limit): (usize, &RequestLimit)| limit_of(&name, nth, limits, limit, on_limit, now_us);
+        let mut built: Vec<AllowanceLimit> = limits.iter().enumerate().map(build).collect();
+        let shape = lay_out(&mut built);
         let header: Vec<String> = (built.iter())
             .map(|limit| format!("\"{}\";q={};w={}", limit.name, limit.quota, limit.window_s))
             .collect();
@@ -173,7 +169,7 @@ impl Rules {
             id,
             alone,
             limits: built,
-            words,
+            shape,
             on_limit,
             sharing,
             without_store,
@@ -195,16 +191,16 @@ impl Rules {
         &mut self,
         (name, ancestry, seed): (&str, &str, u64),
         header: &str,
-        limits: Vec<AllowanceLimit>,
+        mut limits: Vec<AllowanceLimit>,
         on_limit: OnRefusal,
     ) -> usize {
-        let words = limits.iter().map(|limit| limit.at + limit.meter.words()).max().unwrap_or(0);
+        let shape = lay_out(&mut limits);
         let id = self.allowances.len();
         self.allowances.push(Allowance {
             id,
             name: name.to_owned(),
             limits,
-            words,
+            shape,
             on_limit,
             sharing: Sharing::Local,
             without_store: Alone::Local,

@@ -4,10 +4,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    cells::Cells,
+    cells::{Cells, Shape},
     counter_keys::CounterKey,
     key::{Hash, MAX_COUNTER_KEYS},
 };
+use crate::policy::log_bytes;
 
 /// Shards. Many more than threads, so that two threads seldom meet.
 const SHARDS: usize = 64;
@@ -16,7 +17,16 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Apart]>,
-    most: usize,
+    bounds: Bounds,
+}
+
+/// What a shard may have.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Keys of each shape.
+    keys: usize,
+    /// Bytes of all logs.
+    log_bytes: usize,
 }
 
 /// A shard on lines of the processor's cache of its own: whoever locks one does not slow down its neighbour.
@@ -24,10 +34,10 @@ pub(super) struct Table {
 #[repr(align(128))]
 struct Apart(Mutex<TableShard>);
 
-/// A part of all keys: one table for each size of state.
+/// A part of all keys: one table for each shape of state.
 #[derive(Debug, Default)]
 struct TableShard {
-    tables: Vec<(usize, Cells)>,
+    tables: Vec<(Shape, Cells)>,
 }
 
 /// How full it is.
@@ -37,20 +47,26 @@ pub struct Usage {
     pub keys: u64,
     /// Keys that had to make way since the start.
     pub evicted: u64,
+    /// Bytes that logs take.
+    pub log_bytes: u64,
 }
 
 /// Shards that are locked, always in the same order.
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
     shards: [Option<(usize, MutexGuard<'t, TableShard>)>; MAX_COUNTER_KEYS],
-    most: usize,
+    bounds: Bounds,
 }
 
 impl Table {
-    /// A table for about so many keys of each size of state.
+    /// A table for about so many keys of each shape of state.
     pub(super) fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Apart::default()).collect();
-        Self { shards, most: (keys as usize).div_ceil(SHARDS).max(1) }
+        let bounds = Bounds {
+            keys: (keys as usize).div_ceil(SHARDS).max(1),
+            log_bytes: (log_bytes(keys) / SHARDS as u64) as usize,
+        };
+        Self { shards, bounds }
     }
 
     /// Locks the shards of these keys.
@@ -66,7 +82,7 @@ impl Table {
         if count > 1 {
             wanted.sort_unstable();
         }
-        let mut locked = Locked { shards: [const { None }; MAX_COUNTER_KEYS], most: self.most };
+        let mut locked = Locked { shards: [const { None }; MAX_COUNTER_KEYS], bounds: self.bounds };
         let mut last = None;
         for (place, shard) in locked.shards.iter_mut().zip(wanted) {
             if last != Some(*shard) {
@@ -89,6 +105,7 @@ impl Table {
             for (_, cells) in &self.shard(at).tables {
                 usage.keys += cells.len() as u64;
                 usage.evicted += cells.evicted();
+                usage.log_bytes += cells.log_bytes() as u64;
             }
         }
         usage
@@ -96,32 +113,50 @@ impl Table {
 }
 
 impl Locked<'_> {
-    /// The table of a key with so many words.
+    /// The table of a key with state of this shape.
     #[inline]
-    pub(super) fn cells(&mut self, hash: Hash, words: usize) -> &mut Cells {
+    pub(super) fn cells(&mut self, hash: Hash, shape: Shape) -> &mut Cells {
+        let keys = self.bounds.keys;
+        self.shard(hash).cells(shape, keys)
+    }
+
+    #[inline]
+    fn shard(&mut self, hash: Hash) -> &mut TableShard {
         let wanted = hash.shard(SHARDS);
         let at =
             self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(shard, _)| *shard == wanted));
         // Only keys that were named for locking are asked about; the first shard is as good as any to say so.
         debug_assert!(at.is_some(), "the shard of this key is not locked");
         match &mut self.shards[at.unwrap_or(0)] {
-            Some((_, shard)) => shard.cells(words, self.most),
+            Some((_, shard)) => shard,
             None => unreachable!("a request without keys asks about none"),
         }
     }
 
     /// The table of a counter key's key.
     pub(super) fn of(&mut self, counter: &CounterKey<'_>) -> &mut Cells {
-        self.cells(counter.hash, counter.allowance.words)
+        self.cells(counter.hash, counter.allowance.shape)
+    }
+
+    /// Has keys with logs make way until the logs of a shard fit. The key that was charged last stays.
+    pub(super) fn bound_logs(&mut self, charged: &CounterKey<'_>) {
+        let most = self.bounds.log_bytes;
+        let tables = &mut self.shard(charged.hash).tables;
+        while tables.iter().map(|(_, cells)| cells.log_bytes()).sum::<usize>() > most {
+            tables.sort_unstable_by_key(|(_, cells)| std::cmp::Reverse(cells.log_bytes()));
+            if !tables.iter_mut().any(|(_, cells)| cells.drop_a_log(charged.hash.fingerprint)) {
+                return;
+            }
+        }
     }
 }
 
 impl TableShard {
-    fn cells(&mut self, words: usize, most: usize) -> &mut Cells {
-        let at = match self.tables.iter().position(|(size, _)| *size == words) {
+    fn cells(&mut self, shape: Shape, most: usize) -> &mut Cells {
+        let at = match self.tables.iter().position(|(other, _)| *other == shape) {
             Some(at) => at,
             None => {
-                self.tables.push((words, Cells::new(words, most)));
+                self.tables.push((shape, Cells::new(shape, most)));
                 self.tables.len() - 1
             }
         };

@@ -4,6 +4,7 @@ mod answers;
 mod examples;
 mod keys;
 mod login;
+mod logs;
 mod margins;
 mod on_limit;
 mod refunds;

@@ -1,13 +1,13 @@
 //! Limits that the caller describes with every question, under keys of its own. The policy knows nothing of them.
 
 use super::{
-    cells::Cells,
+    cells::{Cells, Shape},
     key::{Hash, KeyHasher},
 };
 use crate::meter::{Bucket, Meter, NEVER_US};
 
-/// Words of a bucket.
-pub(super) const WORDS: usize = 2;
+/// The words of a bucket.
+pub(super) const SHAPE: Shape = Shape { words: 2, logs: 0 };
 /// What keys begin with that are no policy's.
 const SEED: u64 = u64::from_be_bytes(*b"throttle");
 
@@ -53,7 +53,7 @@ mod tests {
     fn whoever_asks_for_more_than_is_left_is_told_how_long_to_wait_and_pays_nothing() {
         const SECOND: u64 = 1_000_000;
         let bucket = Bucket::new(10, 10 * SECOND, 5);
-        let (mut cells, hash) = (Cells::new(WORDS, 1), hash(&KeyHasher::known((1, 2)), b"key"));
+        let (mut cells, hash) = (Cells::new(SHAPE, 1), hash(&KeyHasher::known((1, 2)), b"key"));
         let mut ask = |quantity| take(&mut cells, hash, &bucket, quantity, SECOND);
         let throttled = |limited, remaining, retry_us, reset_s| Throttled {
             limited,

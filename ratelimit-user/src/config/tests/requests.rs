@@ -120,3 +120,29 @@ fn a_user_without_sources_is_one_who_asks_if_requests_are_limited() {
     let with_sources = format!("{user}sources = [\"192.0.2.0/24\"]\n{api}");
     assert_eq!(below(&with_sources).len(), 1);
 }
+
+#[test]
+fn a_log_that_few_keys_can_use_up_at_once_is_warned_about_with_the_number() {
+    let log = |requests: &str, api: &str| below(&format!("{requests}[[api]]\nname = \"a\"\n{api}"));
+    let day = "limits = [\"10000/day sliding-log\"]";
+    let says = |keys: &str| {
+        format!(
+            "api \"a\": limits \"10000/day sliding-log\" keeps up to 80 KB for each key, and all logs together at most {keys} keys that have \
+             used it up, those that were not asked about for longest start anew; use sliding-window, or more keys"
+        )
+    };
+    let at = |lines: &[String]| {
+        lines.iter().map(|line| line.split_once(": ").unwrap().1.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(at(&log("", day)), [says("512 MB ([requests] keys = 1000000): beyond 6400")]);
+    let many = "[requests]\nkeys = 100000\n";
+    assert_eq!(at(&log(many, day)), [says("68 MB ([requests] keys = 100000): beyond 838")]);
+    assert_eq!(log("[requests]\nkeys = 800\n", day), [""; 0], "all of them fit");
+    assert_eq!(log("", "limits = [\"600/day sliding-log\"]"), [""; 0]);
+    assert_eq!(log("", "limits = [\"10000/day sliding-window\"]"), [""; 0]);
+    assert_eq!(log("", &format!("key = [\"api\"]\n{day}")), [""; 0], "one key");
+    let login = "preset = \"login\"\nper_user = [\"10000/day sliding-log\"]";
+    assert_eq!(log("", login).len(), 1);
+    let margin = log("", "limits = [\"5000/day sliding-log soft 50%\"]");
+    assert!(margin[0].contains("up to 60 KB") && margin[0].contains("beyond 8533 keys"), "{margin:?}");
+}

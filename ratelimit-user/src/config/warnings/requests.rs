@@ -10,24 +10,25 @@ use crate::{
         problem::Problems,
         value::{KeyLookup, Strings},
     },
-    policy::{Api, ListenEndpoint, Plan, Policy, Prefix, RequestLimit},
+    policy::{Api, KeyPart, ListenEndpoint, Plan, Policy, Prefix, RequestLimit, log_bytes},
 };
 
+/// Where as many keys can use up a log at once, nobody is told how many it is.
+const MANY_LOGS: u64 = 100_000;
+
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    let keys = policy.requests().keys;
     for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
-        within(
-            &format!("plan {:?}: limits", plan.name()),
-            plan.requests(),
-            table.keys.limits.as_ref(),
-            problems,
-        );
+        let of = format!("plan {:?}: limits", plan.name());
+        within(&of, plan.requests(), table.keys.limits.as_ref(), problems);
+        logs(&of, plan.requests(), table.keys.limits.as_ref(), keys, problems);
     }
     for (table, user) in document.users.iter().zip(policy.users().iter()) {
         let limits = user.requests().unwrap_or_default();
         within(&format!("user {:?}: limits", user.name()), limits, table.limits.as_ref(), problems);
     }
     for (table, api) in document.apis.iter().zip(policy.requests().apis.iter()) {
-        lists(table, api, problems);
+        lists(table, api, keys, problems);
         if policy.cluster().is_none() {
             alone(table, problems);
         }
@@ -48,15 +49,52 @@ fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems:
     }
 }
 
-fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
+/// Logs that do not all fit when many keys use theirs up. Whoever asks chooses names, and so how many keys there are.
+fn logs(of: &str, limits: &[RequestLimit], places: Option<&Strings>, keys: u64, problems: &mut Problems<'_>) {
+    let places = places.map(|list| list.entries.as_slice()).unwrap_or_default();
+    for (limit, (_, at)) in limits.iter().zip(places) {
+        let Some(largest) = limit.largest_log() else { continue };
+        let all = log_bytes(keys);
+        let fit = all / largest;
+        if fit < keys.min(MANY_LOGS) {
+            let message = format!(
+                "{of} \"{limit}\" keeps up to {} for each key, and all logs together at most {} ([requests] keys = {keys}): \
+                 beyond {fit} keys that have used it up, those that were not asked about for longest start anew; \
+                 use sliding-window, or more keys",
+                bytes(largest),
+                bytes(all)
+            );
+            problems.warning(at, message);
+        }
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} KB", bytes.div_ceil(1_000)),
+        _ => format!("{} MB", bytes.div_ceil(1_000_000)),
+    }
+}
+
+fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
     let of = |key: &str| format!("api {:?}: {key}", api.name);
+    // An API whose key is nothing but its own name has one key.
+    let has_many_keys = api.key.iter().any(|part| *part != KeyPart::Api);
     if let KeyLookup::Read(list) = &table.limits {
         within(&of("limits"), &api.limits, Some(list), problems);
+        if has_many_keys {
+            logs(&of("limits"), &api.limits, Some(list), keys, problems);
+        }
     }
     if let Some(login) = &api.login {
-        within(&of("per_ip"), &login.per_ip, table.per_ip.as_ref(), problems);
-        within(&of("per_user_and_ip"), &login.per_user_and_ip, table.per_user_and_ip.as_ref(), problems);
-        within(&of("per_user"), &login.per_user, table.per_user.as_ref(), problems);
+        for (key, limits, places) in [
+            ("per_ip", &login.per_ip, &table.per_ip),
+            ("per_user_and_ip", &login.per_user_and_ip, &table.per_user_and_ip),
+            ("per_user", &login.per_user, &table.per_user),
+        ] {
+            within(&of(key), limits, places.as_ref(), problems);
+            logs(&of(key), limits, places.as_ref(), keys, problems);
+        }
     }
     for (key, written, limits) in
         [("plans", &table.plans, &api.by_plan), ("users", &table.users, &api.by_user)]
@@ -64,7 +102,12 @@ fn lists(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
         let KeyLookup::Read(ListsByName { of: lists, .. }) = written else { continue };
         for ((name, _), list) in lists {
             let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
-            within(&of(&format!("{key}.{name}")), limits, Some(list), problems);
+            let of = of(&format!("{key}.{name}"));
+            within(&of, limits, Some(list), problems);
+            // A user is one key.
+            if key == "plans" && has_many_keys {
+                logs(&of, limits, Some(list), keys, problems);
+            }
         }
     }
 }

@@ -134,7 +134,9 @@ fn a_log_has_room_for_its_largest_amount_until_nothing_of_that_counts_any_more()
     let user = Request::new("u", "api");
     let words = || {
         let rules = engine.rules();
-        engine.counter_keys(&rules, &user, START).unwrap().iter().next().unwrap().allowance.words
+        engine.counter_keys(&rules, &user, START).unwrap().iter().next().unwrap().allowance.limits[0]
+            .meter
+            .words()
     };
     let mut now_us = START;
     for amount in (10..100).rev() {
