@@ -33,6 +33,8 @@ pub use self::quotas::Quotas;
 
 /// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;
+/// Buckets of a report that are worked off before others on this thread have their turn: about 2 ms without optimisation.
+const BATCH: usize = 64;
 /// Parts that are given back one by one; each may be a question to the store.
 const MOST_PARTS: usize = 100;
 /// Nothing passes.
@@ -106,7 +108,11 @@ impl Conversation {
             }
         }
         let mut bucket_action = Vec::with_capacity(reports.bucket_quota_usages.len());
-        for usage in reports.bucket_quota_usages {
+        for (nth, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
+            if nth % BATCH == BATCH - 1 {
+                // Nothing in here waits where no store is asked, so a report of 10 000 buckets would keep everybody else on this thread waiting.
+                tokio::task::yield_now().await;
+            }
             self.settle(usage, &mut bucket_action).await;
         }
         Ok((!bucket_action.is_empty()).then(|| framed(&QuotaResponse { bucket_action })))
@@ -130,13 +136,11 @@ impl Conversation {
         let now_us = self.started.elapsed().as_micros() as u64;
 
         let known = self.accounts.get(&id).copied();
-        if known.is_none() && self.accounts.len() >= MAX_BUCKETS {
+        let key: Key = (domain.clone(), id);
+        let has_room = self.accounts.len() < MAX_BUCKETS;
+        if known.is_none() && !(has_room && self.quotas.join(&key)) {
             charge(&self.decisions, &question, used).await;
             return;
-        }
-        let key: Key = (domain.clone(), id);
-        if known.is_none() {
-            self.quotas.join(&key);
         }
         let mut account = known.unwrap_or_default();
         let before = account.held();
@@ -297,3 +301,6 @@ async fn reserve(decisions: &DecisionService, question: &DescriptorQuery<'_>, wa
     }
     0
 }
+
+#[cfg(test)]
+mod tests;

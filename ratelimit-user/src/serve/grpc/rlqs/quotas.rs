@@ -1,13 +1,24 @@
 //! What all proxies hold together, by bucket.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use crate::serve::grpc::messages::quota::BucketId;
+
+/// Buckets of all streams together, each counted once for every stream that has it. One takes 1 to 2 KB.
+pub const MAX_HELD: usize = 200_000;
 
 /// All buckets of all streams.
 #[derive(Debug, Default)]
 pub struct Quotas {
     buckets: Mutex<HashMap<Key, QuotaShare>>,
+    /// Buckets of all streams together.
+    held: AtomicUsize,
 }
 
 /// A bucket in a domain.
@@ -23,13 +34,19 @@ pub struct QuotaShare {
 }
 
 impl Quotas {
-    /// One more proxy has a bucket.
-    pub fn join(&self, key: &Key) {
+    /// One more proxy has a bucket, if there is room.
+    pub fn join(&self, key: &Key) -> bool {
+        if self.held.fetch_add(1, Ordering::Relaxed) >= MAX_HELD {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
         self.with(key, |shared| shared.proxies += 1);
+        true
     }
 
     /// One proxy less has it, and what it held.
     pub fn leave(&self, key: &Key, held: u64) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
         let Ok(mut buckets) = self.buckets.lock() else { return };
         let Some(shared) = buckets.get_mut(key) else { return };
         shared.proxies -= 1;
@@ -65,8 +82,7 @@ mod tests {
     #[test]
     fn a_bucket_that_nobody_has_is_forgotten() {
         let (quotas, key) = (Quotas::default(), Key::default());
-        quotas.join(&key);
-        quotas.join(&key);
+        assert!(quotas.join(&key) && quotas.join(&key));
         quotas.note(&key, 0, 7);
         quotas.note(&key, 0, 5);
         assert_eq!(quotas.get(&key), QuotaShare { proxies: 2, held: 12 });
@@ -74,5 +90,15 @@ mod tests {
         assert_eq!(quotas.get(&key), QuotaShare { proxies: 1, held: 5 });
         quotas.leave(&key, 5);
         assert!(quotas.buckets.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn streams_have_only_so_many_buckets_together_and_who_leaves_makes_room() {
+        let (quotas, key) = (Quotas::default(), Key::default());
+        (0..MAX_HELD).for_each(|n| assert!(quotas.join(&key), "{n}"));
+        assert!(!quotas.join(&key) && !quotas.join(&key));
+        assert_eq!(quotas.get(&key).proxies, MAX_HELD as u64);
+        quotas.leave(&key, 0);
+        assert!(quotas.join(&key) && !quotas.join(&key));
     }
 }
