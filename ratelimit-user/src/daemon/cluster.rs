@@ -14,7 +14,6 @@ mod report;
 
 use std::{collections::BTreeSet, time::Instant};
 
-use self::report::eviction_warning;
 use super::{enforcer::EnforcedPolicy, log};
 use crate::{
     build::BUILD,
@@ -228,15 +227,15 @@ impl Cluster {
         self.failed(error);
     }
 
-    /// What the servers of the store say of themselves, once they are connected to.
-    fn store_connected(&mut self, facts: &[ServerFacts], round_trip: RoundTrip) {
+    /// Servers of the store were connected to anew.
+    fn store_connected(&mut self, round_trip: RoundTrip) {
         self.reckon_with(round_trip);
-        let warnings: Vec<String> = facts.iter().filter_map(eviction_warning).collect();
-        for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
-            log::warning(warning);
-        }
-        self.warnings = warnings;
         tracing::info!(event = "store", up = true, "connected to the store {}", self.policy.redis());
+    }
+
+    /// What the servers of the store say of themselves by now. The store worker writes it to the log.
+    fn store_described(&mut self, facts: &[ServerFacts]) {
+        self.warnings = facts.iter().filter_map(ServerFacts::eviction_warning).collect();
     }
 
     /// The call that tells and hears of blocks and hosts, if it is time.

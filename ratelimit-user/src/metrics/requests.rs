@@ -49,6 +49,12 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
         servers.with_label_values(&["answering"]).set(answering as i64);
         servers.with_label_values(&["away"]).set(away as i64);
         registry.register(Box::new(servers))?;
+        let forgetful = IntGauge::new(
+            "ratelimit_request_store_forgetful_servers",
+            "Servers of the store that forget what was spent when their memory is full (maxmemory-policy).",
+        )?;
+        forgetful.set(status.store_warnings.len() as i64);
+        registry.register(Box::new(forgetful))?;
     }
     if let Some(StoreProblem { kind, .. }) = &status.store_problem {
         let problem = IntGaugeVec::new(

@@ -336,6 +336,7 @@ impl DecisionService {
                 kind: problem.kind().to_owned(),
                 sentence: problem.to_string(),
             }),
+            store_warnings: self.store().map(Store::warnings).unwrap_or_default(),
         }
     }
 
@@ -343,7 +344,9 @@ impl DecisionService {
     /// that is gone is no reason: hosts give their shares, and all of them would be unready at once.
     pub fn unready(&self) -> Option<String> {
         let condition = self.store()?.condition();
-        if condition.has_worked || condition.problem.as_ref().is_some_and(StoreError::is_transient) {
+        // A replica may become the master, but where it was found from the start on the address is more likely to be wrong.
+        let may_pass = |problem: &StoreError| problem.is_transient() && !problem.is_of_replica();
+        if condition.has_worked || condition.problem.as_ref().is_some_and(may_pass) {
             return None;
         }
         Some(match condition.problem {

@@ -24,6 +24,9 @@ pub struct RequestsStatus {
     /// What is wrong with one of those.
     #[serde(default)]
     pub store_problem: Option<StoreProblem>,
+    /// What operators should know of those that answer, as sentences.
+    #[serde(default)]
+    pub store_warnings: Vec<String>,
 }
 
 /// Decisions about one API with one outcome.

@@ -5,11 +5,13 @@
 //! packet leases, blocks, members --> bulk, in pieces --+--> backend --> servers
 //! search: connects, asks whether a server works -------/
 //! moves: asks once a second whether the store is elsewhere by now
+//! checkup: looks every five seconds whether servers still take writes, and keep what they are told
 //! ```
 //! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline ([`bulk`]), and whoever finds a server
 //! of no use says so to the search and goes on. Nobody waits for another's slow call.
 
 mod bulk;
+mod checkup;
 mod moves;
 mod notices;
 mod requests;
@@ -82,6 +84,8 @@ struct StoreHealth {
     asked: AtomicU64,
     failed: AtomicU64,
     condition: Mutex<Condition>,
+    /// What operators should know of servers that answer, as sentences.
+    warnings: Mutex<Vec<String>>,
     round_trip: Mutex<RoundTrip>,
 }
 
@@ -92,8 +96,13 @@ impl StoreHealth {
             asked: AtomicU64::default(),
             failed: AtomicU64::default(),
             condition: Mutex::default(),
+            warnings: Mutex::default(),
             round_trip: Mutex::new(round_trip),
         }
+    }
+
+    fn warnings(&self) -> MutexGuard<'_, Vec<String>> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn round_trip(&self) -> MutexGuard<'_, RoundTrip> {
@@ -158,6 +167,7 @@ impl Store {
             // They end with the runtime.
             tokio::spawn(Arc::clone(&worker).look_after_servers());
             tokio::spawn(Arc::clone(&worker).look_for_moves());
+            tokio::spawn(Arc::clone(&worker).look_at_servers());
             tokio::spawn(Arc::clone(&worker).do_jobs(job_queue));
             worker.serve_requests(request_queue).await;
         };
@@ -182,6 +192,11 @@ impl Store {
     /// Whether any of its servers answers requests.
     pub fn is_up(&self) -> bool {
         self.known.is_up.load(Ordering::Relaxed)
+    }
+
+    /// What operators should know of servers that answer: those that forget what was spent when their memory is full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.known.warnings().clone()
     }
 
     /// Inquiries that were made, and those that had no answer.

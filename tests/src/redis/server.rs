@@ -126,6 +126,17 @@ impl Redis {
         fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
     }
 
+    /// Has more in its memory than it may, from now on: it takes no writes unless it evicts.
+    pub fn fill(&self) {
+        self.ask(&["DEBUG", "POPULATE", "300", "filling", "10000"]);
+        self.ask(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    }
+
+    /// Has room in its memory again.
+    pub fn make_room(&self) {
+        self.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+
     /// Ends it as a crash would, and waits until it is gone.
     pub fn kill(&mut self) {
         let _gone_already = self.child.kill();

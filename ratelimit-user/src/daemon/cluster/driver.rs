@@ -24,7 +24,7 @@ use crate::{
     policy::Policy,
     store::{
         exchange::{Grant, Line},
-        redis::{Call, StoreError, Value, slot},
+        redis::{Call, ServerFacts, StoreError, Value, slot},
         round_trip::RoundTrip,
     },
 };
@@ -46,6 +46,8 @@ struct LeaseDriver {
     lease: Duration,
     /// The servers that were greeted last.
     greeted: Option<u64>,
+    /// What servers have last said of themselves.
+    described: Arc<[ServerFacts]>,
     /// Why books were last not opened anew.
     not_reset: Option<String>,
 }
@@ -164,6 +166,7 @@ impl LeaseDriver {
             tick: cluster.policy.tick(),
             lease: cluster.policy.lease(),
             greeted: None,
+            described: Arc::default(),
             not_reset: None,
         })
     }
@@ -192,6 +195,12 @@ impl LeaseDriver {
     /// Sees to it that servers which were connected to anew are looked at and greeted.
     async fn meet(&mut self, daemon: &HostCell) -> Result<(), StoreError> {
         let met = self.store.meet().await?;
+        if self.described != met.servers {
+            if let Some(cluster) = &mut daemon.host().cluster {
+                cluster.store_described(&met.servers);
+            }
+            self.described = Arc::clone(&met.servers);
+        }
         if self.greeted == Some(met.number) {
             return Ok(());
         }
@@ -200,7 +209,7 @@ impl LeaseDriver {
         // Every server hears of this cluster at once: what it has not known for long it does not give out.
         let group = |key: &str| is_sharded.then(|| slot(key.as_bytes()));
         let greeting = daemon.host().cluster.as_mut().map(|cluster| {
-            cluster.store_connected(&met.servers, round_trip);
+            cluster.store_connected(round_trip);
             cluster.leases.greeting(group)
         });
         let (answers, _) =

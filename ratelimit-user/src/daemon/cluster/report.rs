@@ -14,7 +14,7 @@ use crate::{
     control::protocol::{Block, ClusterStatus, Reply},
     daemon::{entries::is_of_cluster, log},
     policy::WithoutStore,
-    store::{exchange::Others, redis::ServerFacts},
+    store::exchange::Others,
 };
 
 /// For how long a clock that was set is spoken of.
@@ -175,16 +175,4 @@ fn described(prefix: &Prefix, block: &HostBlock, origin: Option<&str>, now_ns: u
         origin: origin.map(str::to_owned),
         refused: None,
     }
-}
-
-/// A store that forgets what it was told makes limits wider than they are.
-pub(super) fn eviction_warning(facts: &ServerFacts) -> Option<String> {
-    let evicts = facts.evicts_all_keys() || facts.evicts_volatile_keys();
-    (evicts && facts.maxmemory > 0).then(|| {
-        format!(
-            "{} has maxmemory-policy {}: when its memory is full it forgets what users have spent, and they can spend it again; \
-             set maxmemory-policy noeviction",
-            facts.at, facts.maxmemory_policy
-        )
-    })
 }

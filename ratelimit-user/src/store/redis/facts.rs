@@ -49,6 +49,23 @@ impl ServerFacts {
     pub fn evicts_volatile_keys(&self) -> bool {
         self.maxmemory_policy.starts_with("volatile-")
     }
+
+    /// The warning about a server that forgets what it was told, which makes limits wider than they are.
+    pub fn eviction_warning(&self) -> Option<String> {
+        let evicts = self.evicts_all_keys() || self.evicts_volatile_keys();
+        (evicts && self.maxmemory > 0).then(|| {
+            format!(
+                "{} has maxmemory-policy {}: when its memory is full it forgets what users have spent, and they can spend it again; \
+                 set maxmemory-policy noeviction",
+                self.at, self.maxmemory_policy
+            )
+        })
+    }
+
+    /// Whether it is the same server, since the same start and in the same role, whatever its settings are.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        (&self.at, &self.run_id, self.role) == (&other.at, &other.run_id, other.role)
+    }
 }
 
 /// Asks one server; one that is too old is an error.
@@ -113,6 +130,21 @@ mod tests {
         assert_eq!((facts.version, facts.role, facts.maxmemory), ((7, 0, 15), Role::Replica, 1024));
         assert!(facts.evicts_all_keys() && !facts.evicts_volatile_keys());
         assert!(read("h:1", &info("7.0.15", "volatile-ttl")).unwrap().evicts_volatile_keys());
+    }
+
+    #[test]
+    fn a_server_with_bounded_memory_that_evicts_is_warned_of_and_settings_make_no_other_server_of_it() {
+        let keeps = read("h:1", &info("7.0.15", "noeviction")).unwrap();
+        assert_eq!(keeps.eviction_warning(), None);
+        for policy in ["allkeys-lru", "volatile-ttl"] {
+            let evicts = read("h:1", &info("7.0.15", policy)).unwrap();
+            assert!(evicts.eviction_warning().unwrap().contains(&format!("has maxmemory-policy {policy}:")));
+            let unbounded = ServerFacts { maxmemory: 0, ..evicts.clone() };
+            assert_eq!(unbounded.eviction_warning(), None, "its memory is never full");
+            assert!(keeps.is_same_server(&evicts) && keeps.is_same_server(&unbounded));
+        }
+        assert!(!keeps.is_same_server(&ServerFacts { run_id: "abd".into(), ..keeps.clone() }));
+        assert!(!keeps.is_same_server(&ServerFacts { role: Role::Master, ..keeps.clone() }));
     }
 
     #[test]

@@ -157,6 +157,23 @@ impl StoreError {
         }
     }
 
+    /// Whether the server answers, and takes no writes: it counts nothing, whatever it says to those who only look.
+    pub fn refuses_writes(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadOnly { .. }
+                | Self::OutOfMemory { .. }
+                | Self::CannotSave { .. }
+                | Self::TooFewReplicas { .. }
+                | Self::MasterDown { .. }
+        )
+    }
+
+    /// Whether a replica was found where the store should be. It takes writes after somebody has promoted it, or has named its master.
+    pub fn is_of_replica(&self) -> bool {
+        matches!(self, Self::ReadOnly { .. } | Self::MasterDown { .. })
+    }
+
     /// Whether there was no answer in time, which says little of the server.
     pub fn is_late(&self) -> bool {
         matches!(self, Self::TimedOut { .. })

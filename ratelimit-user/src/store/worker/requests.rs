@@ -114,9 +114,9 @@ impl<B: Backend> Worker<B> {
         self.known.asked.fetch_add(inquiries.len() as u64, Ordering::Relaxed);
         let Probe { host, recent_us, is_sharded, .. } = &self.probe;
         let mut calls = inquiry::calls(host, *recent_us, inquiries, *is_sharded, self.clock.now_us());
-        // A server that was late too often is left to the search; its connection stays, for whoever can wait longer.
+        // A server that was late too often, or takes no writes, is left to the search; its connection stays, for whoever can wait longer.
         calls.retain(|(_, call)| {
-            !link.server_of(call).is_some_and(|server| self.state().servers.is_late(&server))
+            !link.server_of(call).is_some_and(|server| self.state().servers.is_left_alone(&server))
         });
         let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) = calls.into_iter().unzip();
         let mut heard: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
@@ -132,10 +132,15 @@ impl<B: Backend> Worker<B> {
             };
             is_wanted |= error.as_ref().is_some_and(|error| error.needs_reconnect() && !error.is_late());
             let Some(server) = link.server_of(call) else { continue };
+            let refuses_writes =
+                |error: &Option<StoreError>| error.as_ref().is_some_and(StoreError::refuses_writes);
             match heard.entry(server) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(error),
-                // One answer is enough to know that it answers.
-                btree_map::Entry::Occupied(mut known) if error.is_none() => *known.get_mut() = None,
+                // One refused write is enough to know that it takes none, and otherwise one answer that it answers.
+                btree_map::Entry::Occupied(known) if refuses_writes(known.get()) => {}
+                btree_map::Entry::Occupied(mut known) if error.is_none() || refuses_writes(&error) => {
+                    *known.get_mut() = error;
+                }
                 btree_map::Entry::Occupied(_) => {}
             }
         }

@@ -30,6 +30,8 @@ const PROBE_WRONG: Duration = Duration::from_secs(1);
 const MOST_KEYS: u32 = 20_000;
 /// How long a key lives that was written to see whether the store takes writes.
 const LIFE_US: u64 = 1_000_000;
+/// Units that hosts can spend of such a key in its life. None of them is ever refused, so each of their questions writes.
+const UNITS: u64 = 1_000_000;
 
 /// What this host is called, and its keys.
 #[derive(Clone, Debug)]
@@ -147,11 +149,16 @@ impl<B: Backend> Worker<B> {
         let began = Instant::now();
         let facts = link.facts(Deadline::after(patience)).await?;
         let trip = (facts.len() == link.servers().len()).then(|| began.elapsed());
-        let (servers, calls): (Vec<Endpoint>, Vec<Call<'_>>) = calls(&link, &self.probe).into_iter().unzip();
+        Ok(FoundStore { probed: self.probed(&link).await, link, facts, trip })
+    }
+
+    /// Has each server that there is a connection to write something: why it did not, if it did not.
+    pub(super) async fn probed(&self, link: &B) -> Vec<(Endpoint, Option<StoreError>)> {
+        let (servers, calls): (Vec<Endpoint>, Vec<Call<'_>>) = calls(link, &self.probe).into_iter().unzip();
         let answers = link.run(&calls, Deadline::after(self.deadline)).await;
         let errors =
             answers.into_iter().map(|answer| answer.and_then(|value| inquiry::answers(&value, 1)).err());
-        Ok(FoundStore { probed: servers.into_iter().zip(errors).collect(), link, facts, trip })
+        servers.into_iter().zip(errors).collect()
     }
 
     fn take_in(&self, found: Result<FoundStore<B>, StoreError>) {
@@ -166,7 +173,10 @@ impl<B: Backend> Worker<B> {
                 state.link = Some(Arc::new(link));
                 (state.search.problem, state.search.is_left) = (None, false);
                 let Met { number, servers } = &state.search.met;
-                let is_new = facts.iter().any(|server| !servers.contains(server));
+                let is_known =
+                    |server: &ServerFacts| servers.iter().any(|other| other.is_same_server(server));
+                let is_new = !facts.iter().all(is_known);
+                self.note_facts(&facts);
                 state.search.met = Met { number: number + u64::from(is_new), servers: facts.into() };
                 if let Some(trip) = trip {
                     self.known.round_trip().took(trip, 1);
@@ -216,12 +226,12 @@ fn calls(link: &impl Backend, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
 
 fn call(n: u32, probe: &Probe) -> Option<Call<'static>> {
     let Probe { name, host, recent_us, is_sharded } = probe;
-    let meter = Meter::Bucket(Bucket::new(1, LIFE_US, 1));
+    let meter = Meter::Bucket(Bucket::new(UNITS, LIFE_US, UNITS));
     let asked = Inquiry {
         key: format!("{name}:{FORM}:{{{n}}}:probe"),
         limits: vec![Counted::plain(meter)],
-        // What is given back is written down.
-        ask: Ask { refund: 1, ..Ask::default() },
+        // What is spent is written down. What is given back is not, where nothing was spent.
+        ask: Ask { spend: 1, ..Ask::default() },
     };
     inquiry::calls(host, *recent_us, &[&asked], *is_sharded, 0).pop().map(|(_, call)| call)
 }

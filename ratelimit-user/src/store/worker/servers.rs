@@ -9,6 +9,9 @@ use crate::{policy::address::Endpoint, store::redis::StoreError};
 
 /// Batches in a row without an answer after which a server counts as away.
 const PATIENCE: u32 = 3;
+/// Writes in a row that a server takes before it is believed again that it takes them. A store that is full has room for one whenever a key
+/// expires, and requests that went back to it would find it full again.
+const TAKEN: u32 = 5;
 
 /// All servers of the store, as far as they are known.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub(super) struct Servers {
 #[derive(Clone, Debug, Default)]
 struct Server {
     failures: u32,
+    /// Writes that it has taken since it last refused one.
+    taken: u32,
     /// Why it counts as away.
     problem: Option<StoreError>,
 }
@@ -37,6 +42,13 @@ pub struct Condition {
     pub problem: Option<StoreError>,
     /// Whether any has answered since the start.
     pub has_worked: bool,
+}
+
+impl Server {
+    /// Whether it counts as away because it takes no writes, whatever else it answers.
+    fn refuses_writes(&self) -> bool {
+        self.problem.as_ref().is_some_and(StoreError::refuses_writes)
+    }
 }
 
 impl Condition {
@@ -65,9 +77,15 @@ impl Servers {
 
     /// One has been asked for something that it does only if everything is well.
     pub(super) fn probed(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
-        if let Some(server) = self.known.get_mut(endpoint) {
-            self.has_worked |= error.is_none();
-            *server = Server { failures: 0, problem: error };
+        let Some(server) = self.known.get_mut(endpoint) else { return };
+        if error.is_some() {
+            *server = Server { problem: error, ..Server::default() };
+            return;
+        }
+        server.taken += 1;
+        if !server.refuses_writes() || server.taken >= TAKEN {
+            self.has_worked = true;
+            *server = Server::default();
         }
     }
 
@@ -75,13 +93,17 @@ impl Servers {
     pub(super) fn heard(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
         let server = self.known.entry(endpoint.clone()).or_default();
         let Some(error) = error else {
-            self.has_worked = true;
-            *server = Server::default();
+            // Questions that write nothing are answered by a store that takes no writes, too.
+            if !server.refuses_writes() {
+                self.has_worked = true;
+                *server = Server::default();
+            }
             return;
         };
         server.failures = server.failures.saturating_add(1);
-        if server.failures >= PATIENCE {
-            server.problem = Some(error);
+        // A refused write says enough: answers to questions that write nothing come between two of them.
+        if error.refuses_writes() || server.failures >= PATIENCE {
+            *server = Server { failures: server.failures, taken: 0, problem: Some(error) };
         }
     }
 
@@ -94,9 +116,9 @@ impl Servers {
         self.problem(endpoint).is_some()
     }
 
-    /// Whether one counts as away because requests have waited for it too often.
-    pub(super) fn is_late(&self, endpoint: &Endpoint) -> bool {
-        self.problem(endpoint).is_some_and(StoreError::is_late)
+    /// Whether one is asked nothing for requests: they have waited for it too often, or it takes no writes.
+    pub(super) fn is_left_alone(&self, endpoint: &Endpoint) -> bool {
+        self.problem(endpoint).is_some_and(|problem| problem.is_late() || problem.refuses_writes())
     }
 
     /// All that count as away.
@@ -152,13 +174,53 @@ mod tests {
         let mut servers = two();
         for nth in [1, 2, 0, 1, 2, 3] {
             servers.heard(&endpoint(1), (nth > 0).then(late));
-            let (is_late, is_away) = (servers.is_late(&endpoint(1)), servers.is_away(&endpoint(1)));
-            assert_eq!((is_late, is_away), (nth == 3, nth == 3), "{nth}");
+            let (is_left, is_away) = (servers.is_left_alone(&endpoint(1)), servers.is_away(&endpoint(1)));
+            assert_eq!((is_left, is_away), (nth == 3, nth == 3), "{nth}");
         }
         assert_eq!(counts(&servers), (1, 1), "the other one goes on");
         assert_eq!(servers.condition().problem, Some(late()));
         servers.heard(&endpoint(1), None);
         assert_eq!(counts(&servers), (2, 0));
+    }
+
+    #[test]
+    fn a_server_that_refuses_one_write_is_away_until_it_has_taken_several_in_a_row() {
+        let (one, at) = (endpoint(1), || "h:1".to_owned());
+        for refused in [
+            StoreError::OutOfMemory { at: at() },
+            StoreError::ReadOnly { at: at() },
+            StoreError::CannotSave { at: at() },
+            StoreError::TooFewReplicas { at: at() },
+            StoreError::MasterDown { at: at() },
+        ] {
+            let mut servers = two();
+            servers.heard(&one, Some(refused.clone()));
+            assert_eq!((counts(&servers), servers.is_left_alone(&one)), ((1, 1), true), "{refused}");
+            // Somebody only looked, and the store had an answer.
+            servers.heard(&one, None);
+            for _ in 1..TAKEN {
+                servers.probed(&one, None);
+            }
+            assert_eq!(servers.condition().problem, Some(refused.clone()), "not yet");
+            servers.probed(&one, Some(refused.clone()));
+            for nth in 1..=TAKEN {
+                assert_eq!(counts(&servers), (1, 1), "{refused}, before write {nth}");
+                servers.probed(&one, None);
+            }
+            assert_eq!(counts(&servers), (2, 0), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_replica_that_was_found_first_has_never_worked_and_the_master_found_next_counts_at_once() {
+        let mut servers = Servers::default();
+        servers.connected([(endpoint(1), None)]);
+        servers.probed(&endpoint(1), Some(StoreError::ReadOnly { at: "h:1".into() }));
+        let Condition { answering, away, has_worked, .. } = servers.condition();
+        assert_eq!((answering, away, has_worked), (0, 1, false));
+        servers.connected([(endpoint(2), None)]);
+        servers.probed(&endpoint(2), None);
+        assert_eq!(servers.condition(), Condition { answering: 1, has_worked: true, ..Condition::default() });
     }
 
     #[test]

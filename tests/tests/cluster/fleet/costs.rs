@@ -162,6 +162,23 @@ fn a_store_that_would_forget_and_one_that_refuses_are_told_of() {
     fleet.hosts[0].daemon.as_ref().expect("a daemon").wait_for_log("maxmemory-policy allkeys-lru");
     let warnings = fleet.hosts[0].status()["warnings"].to_string();
     assert!(warnings.contains("set maxmemory-policy noeviction"), "{warnings}");
+    forgetful.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    wait_for("a warning that is over", || {
+        (fleet.hosts[0].status()["warnings"] == serde_json::json!([])).then_some(())
+    });
+    // Packets and requests say the same of a store that is full.
+    forgetful.fill();
+    let of_requests = || fleet.hosts[0].edge.json(&["status"])["requests"].clone();
+    wait_for("a full store that is named twice", || {
+        let (packets, requests) = (fleet.hosts[0].status(), of_requests());
+        let problem = packets["problem"].as_str().filter(|problem| problem.contains("has no memory left"))?;
+        let is_down = packets["store_up"] == false && requests["store_up"] == false;
+        (is_down && requests["store_problem"]["sentence"] == problem).then_some(())
+    });
+    forgetful.make_room();
+    wait_for("a store that takes writes", || {
+        (of_requests()["store_up"] == true && fleet.hosts[0].status()["store_up"] == true).then_some(())
+    });
     let locked = Redis::single(Options::with(["requirepass secret"]));
     let edge = Edge::new();
     let policy = ratelimit_tests::fleet::policy("2000 packets/s", &through_socket(&locked), "");

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ratelimit_tests::redis::{Options, Proxy, Redis, RedisCluster, wait_for};
+use ratelimit_tests::redis::{Options, Proxy, Redis, RedisCluster, Sentinels, wait_for};
 use ratelimit_user::{
-    requests::Request,
-    store::{redis::slot, worker},
+    requests::{Request, asking::Asking, decision_service::DecisionService},
+    store::{
+        redis::{StoreError, slot},
+        worker,
+    },
 };
 
 use super::{LIMIT, ask_all, block_on, hosts, hosts_within, is_served, most, policy};
@@ -172,4 +175,106 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
         block_on(times(&gone[1], 1));
         (failures() == before).then_some(())
     });
+}
+
+/// Two APIs: one whose every request is asked about, and one of which a host holds 1000 after the first question.
+const STRICT_AND_HELD: &str = "[[api]]\nname = \"hour\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n\
+                               [[api]]\nname = \"held\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";
+
+/// How many of some requests of a user are served.
+async fn served(host: &DecisionService, user: &str, api: &str, times: u64) -> u64 {
+    let mut served = 0;
+    for _ in 0..times {
+        served += u64::from(is_served(host, &Request::new(user, api)).await);
+    }
+    served
+}
+
+/// What is wrong with the store, as a host finds it.
+fn problem(host: &DecisionService) -> Option<&'static str> {
+    host.store().unwrap().condition().problem.as_ref().map(StoreError::kind)
+}
+
+/// Waits until a host says that the store is full: whoever asked has its answer a moment earlier.
+fn wait_until_full(host: &DecisionService) {
+    let is_full = || !host.store().unwrap().is_up() && problem(host) == Some("out_of_memory");
+    wait_for("a full store that is named", || is_full().then_some(()));
+}
+
+#[test]
+fn a_full_store_is_away_with_the_first_refused_write_and_hosts_spend_what_they_hold_and_their_shares() {
+    let server = Redis::single(Options::default());
+    let hosts = hosts(2, &policy(&server.url(), STRICT_AND_HELD));
+    let (host, store) = (&hosts[0], hosts[0].store().unwrap());
+    block_on(async {
+        assert_eq!(served(host, "before", "hour", 35).await, 30);
+        assert_eq!(served(host, "holder", "held", 1).await, 1);
+        server.fill();
+        let refused = store.counts().1;
+        assert_eq!(served(host, "a", "hour", 1).await, 1);
+        wait_until_full(host);
+        // Of 30 one of three hosts has ten.
+        assert_eq!(served(host, "a", "hour", 35).await, 9);
+        let began = Instant::now();
+        assert_eq!(served(host, "holder", "held", 300).await, 300, "what is held is spent");
+        let question = Request::new("a", "hour");
+        let looks = host.check(&question, Asking::Peeking, |decision| decision.limit.is_some());
+        assert_eq!(looks.await, Ok(true), "somebody only looks");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}: nobody waits", began.elapsed());
+        assert_eq!(store.counts().1 - refused, 1, "one question was asked in vain");
+    });
+    assert_eq!((store.is_up(), problem(host)), (false, Some("out_of_memory")));
+    server.make_room();
+    wait_for("hosts that are back", || hosts.iter().all(|host| host.store().unwrap().is_up()).then_some(()));
+    block_on(async {
+        assert_eq!(served(&hosts[1], "both", "hour", 20).await, 20);
+        assert_eq!(served(host, "both", "hour", 20).await, 10, "all count together again");
+    });
+}
+
+#[test]
+fn a_full_store_that_goes_away_and_comes_back_with_room_counts_at_once() {
+    let mut server = Redis::single(Options::default());
+    let hosts = hosts(1, &policy(&server.url(), STRICT_AND_HELD));
+    server.fill();
+    block_on(served(&hosts[0], "a", "hour", 1));
+    wait_until_full(&hosts[0]);
+    server.kill();
+    let is_gone = |kind| matches!(kind, Some("lost" | "unreachable"));
+    wait_for("a store that is gone", || is_gone(problem(&hosts[0])).then_some(()));
+    server.start();
+    wait_for("a store that is back", || hosts[0].store().unwrap().is_up().then_some(()));
+    assert_eq!(block_on(served(&hosts[0], "b", "hour", 35)), 30);
+}
+
+#[test]
+fn a_full_master_is_left_for_the_one_that_sentinels_promote() {
+    let sentinels = Sentinels::new();
+    let hosts = hosts(1, &policy(&sentinels.url(), STRICT_AND_HELD));
+    let full = &sentinels.servers[sentinels.master()];
+    // A replica pays no attention to its own limit, and the other server has none.
+    full.fill();
+    block_on(served(&hosts[0], "a", "hour", 1));
+    wait_until_full(&hosts[0]);
+    // It cannot be told to follow either, and goes on as a master.
+    sentinels.abandon();
+    wait_for("a master with room", || hosts[0].store().unwrap().is_up().then_some(()));
+    assert_eq!(block_on(served(&hosts[0], "b", "hour", 35)), 30);
+}
+
+#[test]
+fn a_full_part_of_a_redis_cluster_takes_only_its_own_users_off_the_store() {
+    let cluster = RedisCluster::new();
+    let hosts = hosts(1, &policy(&cluster.url(), STRICT_AND_HELD));
+    let (here, full) = (users(&cluster, 0, false), users(&cluster, 0, true));
+    cluster.nodes[0].ask(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    block_on(async {
+        assert_eq!(served(&hosts[0], &full[0], "hour", 35).await, 10, "the share of one of three hosts");
+        assert_eq!(served(&hosts[0], &here[0], "hour", 35).await, 30, "all of it");
+    });
+    let condition = hosts[0].store().unwrap().condition();
+    assert_eq!((condition.answering, condition.away, problem(&hosts[0])), (2, 1, Some("out_of_memory")));
+    cluster.nodes[0].make_room();
+    wait_for("a part that takes writes", || problem(&hosts[0]).is_none().then_some(()));
+    assert_eq!(block_on(served(&hosts[0], &full[1], "hour", 35)), 30);
 }

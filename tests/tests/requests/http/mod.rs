@@ -11,6 +11,7 @@ mod headers;
 mod many;
 mod openapi;
 mod operators;
+mod stores;
 
 use ratelimit_tests::service::{Client, Reply};
 

@@ -120,7 +120,7 @@ fn a_state_directory_has_one_service_and_is_free_again_when_that_ends() {
 }
 
 /// A service that counts with other hosts in the store at an address, and where its metrics are.
-fn with_store(url: &str) -> (Service, SocketAddr) {
+pub(super) fn with_store(url: &str) -> (Service, SocketAddr) {
     let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let policy = format!(
         "[[api]]\nname = \"search\"\nlimits = [\"100/hour\"]\n[cluster]\nredis = \"{url}\"\nhosts = 4\n"
