@@ -15,8 +15,9 @@ const GOOD: &str = "10.99.0.2";
 #[test]
 fn one_source_at_ten_times_its_limit_is_held_to_it_and_its_neighbour_loses_nothing() {
     let edge = edge_with_sources(&[BAD, GOOD]);
-    let (rate, burst, seconds) = (2_000.0, 200.0, 5.0);
-    let _daemon = edge.start("[source]\nlimits = [\"2000 packets/s burst 200\"]\n");
+    // A burst of half a second: a sender that a busy machine stops for less than that loses nothing of its rate.
+    let (rate, burst, seconds) = (2_000.0, 1_000.0, 5.0);
+    let _daemon = edge.start("[source]\nlimits = [\"2000 packets/s burst 1000\"]\n");
     let mut sink = Sink::start(&edge, EDGE_V4);
     let began = Instant::now();
     let bad = flood(&edge, BAD, EDGE_V4, 20_000, seconds);

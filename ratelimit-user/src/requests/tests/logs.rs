@@ -13,14 +13,15 @@ fn world(keys: u64, limits: &str) -> World {
 }
 
 #[test]
-fn millions_of_names_that_are_asked_about_once_take_little_of_a_log_each() {
-    let world = world(1_000_000, "\"10000/day sliding-log\"");
-    for n in 0..2_000_000 {
+fn twice_as_many_names_as_there_is_room_for_take_little_of_a_log_each() {
+    let world = world(100_000, "\"10000/day sliding-log\"");
+    for n in 0..200_000 {
         assert!(world.serves(&Request::new(&name(n), "api"), START + n));
     }
     let Usage { keys, evicted, log_bytes: bytes } = world.engine.usage();
-    assert_eq!(keys + evicted, 2_000_000);
-    assert!(keys <= 1_400_000, "{keys}");
+    assert_eq!(keys + evicted, 200_000);
+    // Two fifths more than were asked for, in each part of the table rounded up to whole sets.
+    assert!(keys <= 141_000, "{keys}");
     assert_eq!(bytes, 64 * keys, "a ring of four words and what is kept beside it");
 }
 
