@@ -58,7 +58,7 @@ fn hosts_tell_of_a_margin_of_all_that_refuse_and_of_when_there_is_more() {
     assert_eq!(answer(&hosts[0], &question.costing(3), Asking::Counted).left, 2);
     let refused = answer(&hosts[1], &question.costing(3), Asking::Counted);
     assert_eq!((refused.left, refused.violated.join(" ")), (2, "two-min default".to_owned()));
-    // The same from what the host has been told a moment ago.
+    // A host that answers from what the store has told it a moment ago says as much.
     let again = answer(&hosts[1], &question.costing(3), Asking::Counted);
     assert_eq!((again.left, again.violated, again.limit), (2, refused.violated, refused.limit));
 }

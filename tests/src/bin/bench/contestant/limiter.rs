@@ -56,7 +56,7 @@ impl Terms {
             .override_global("PER_WINDOW", &self.per_window, true)
             .override_global("WINDOW_NS", &self.window_ns, true)
             .override_global("PORT", &traffic::PORT, true)
-            // A word per source that shares it: as many as the limiter's prefilter has cells.
+            // The sources of a hash share a word, and there are as many words as the limiter's prefilter has cells.
             .map_max_entries("REFUSED_UNTIL", prefilter::CELLS)
             .map_max_entries("COUNTED", self.table_entries)
             .map_max_entries("BLOCKED", self.listed.max(1))
