@@ -150,3 +150,47 @@ fn ending(fields: &HeaderMap) -> Option<Ending> {
     let message = fields.get("grpc-message").map_or("", |message| message.to_str().expect("ASCII"));
     Some(Ending { code, message: message.to_owned() })
 }
+
+/// What a caller sends that makes so many calls of the health service, and gives the server no window to answer them in: heads of answers may be sent, and messages wait in
+/// the server for as long as the connection lasts.
+pub fn calls_without_a_window(count: u32) -> Vec<u8> {
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    let window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
+    frame(&mut sent, SETTINGS, 0, 0, &window);
+    // Fields of the static table of HPACK (RFC 7541): POST, http, and names whose values follow.
+    let mut head = vec![0x83, 0x86];
+    for (name, value) in [(4, "/grpc.health.v1.Health/Check"), (1, "localhost"), (31, "application/grpc")] {
+        // A field that is not to be kept, with a name of the table, in one byte or, above 14, in two.
+        head.extend(if name < 15 { vec![name] } else { vec![15, name - 15] });
+        text(&mut head, value);
+    }
+    head.push(0);
+    text(&mut head, "te");
+    text(&mut head, "trailers");
+    for stream in (0..count).map(|nth| 2 * nth + 1) {
+        frame(&mut sent, HEADERS, END_HEADERS, stream, &head);
+        frame(&mut sent, DATA, END_STREAM, stream, &[0; 5]);
+    }
+    sent
+}
+
+/// Kinds and flags of frames (RFC 9113).
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(sent: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    sent.extend(&(payload.len() as u32).to_be_bytes()[1..]);
+    sent.extend([kind, flags]);
+    sent.extend(stream.to_be_bytes());
+    sent.extend(payload);
+}
+
+/// Appends a text of HPACK that is shorter than 127 bytes, as it is.
+fn text(head: &mut Vec<u8>, text: &str) {
+    head.push(text.len() as u8);
+    head.extend(text.as_bytes());
+}

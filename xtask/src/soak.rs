@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Only this event; may be given several times. A wrong name is answered with all there are
     #[arg(long, value_name = "EVENT", value_delimiter = ',')]
     only: Vec<String>,
-    /// Also upgrade from, and downgrade to, builds of two earlier commits; building them takes minutes, once
+    /// Also upgrade from, and downgrade to, builds of three earlier commits; building them takes minutes, once
     #[arg(long)]
     earlier: bool,
     /// Load a service and a host instead, and hold memory and times against docs/sizing.md: 10 000 connections that do not read on each
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("soak: building");
     let mut words = Vec::new();
     if options.earlier {
-        for commit in [earlier::OTHER_LAYOUT, earlier::WITH_LANE] {
+        for commit in [earlier::OTHER_LAYOUT, earlier::WITH_LANE, earlier::SAME_LAYOUT] {
             let built = earlier::build(commit)?;
             words.extend(["--other".to_owned(), format!("commit {commit}={}", built.display())]);
         }

@@ -40,8 +40,13 @@ const SOURCES: u64 = 10_000_000;
 /// Questions that are timed, on a connection of its own each.
 const TIMED: usize = 40;
 
+/// Questions that a connection asks at once, where the protocol has them wait for each other.
+const PIPELINE: usize = 200;
+/// Calls whose answers wait in the server for a window, on each connection of gRPC.
+const UNREAD_CALLS: u32 = 20;
+
 /// What docs/sizing.md says of all listeners full of connections that do not read: memory, and the longest of forty answers.
-const CONNECTIONS_MB: u64 = 700;
+const CONNECTIONS_MB: u64 = 1_000;
 const ANSWER: Duration = Duration::from_secs(2);
 /// Of a million users with a token bucket.
 const USERS_MB: u64 = 80;
@@ -127,10 +132,10 @@ fn connections(report: &mut LoadReport, at_once: bool) {
     let question = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let crowds = [
         ("nobody", None),
-        ("http", Some((service.http, question("/v1/check?user=u&api=a").repeat(5)))),
+        ("http", Some((service.http, question("/v1/check?user=u&api=a").repeat(PIPELINE)))),
         ("dashboard", Some((service.http, question("/")))),
-        ("grpc", Some((service.grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec()))),
-        ("resp", Some((service.resp, b"CHECK u a\r\n".repeat(5)))),
+        ("grpc", Some((service.grpc, grpc::calls_without_a_window(UNREAD_CALLS)))),
+        ("resp", Some((service.resp, b"CHECK u a\r\n".repeat(PIPELINE)))),
         ("metrics", Some((metrics, question("/metrics")))),
     ];
     let before = megabytes(service.pid());
