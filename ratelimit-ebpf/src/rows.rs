@@ -16,7 +16,7 @@ use ratelimit_common::{
     limit::{fair, prefilter},
 };
 
-use self::row::REFUSED_UNTIL;
+use self::word_table::REFUSED_UNTIL;
 pub use self::{
     row::{Row, RowKey, RowPlace, Words, words},
     word_table::WordTable,

@@ -4,8 +4,6 @@ use std::{fmt, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{config::LoadError, dataplane::DataplaneError};
-
 /// The documented exit codes other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -65,36 +63,3 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-impl From<DataplaneError> for Failure {
-    fn from(error: DataplaneError) -> Self {
-        let code = match &error {
-            DataplaneError::NoRights { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
-            DataplaneError::NoInterface { .. }
-            | DataplaneError::ListFull { .. }
-            | DataplaneError::PinDirTaken { .. } => ExitCode::Usage,
-            DataplaneError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                ExitCode::NotPermitted
-            }
-            DataplaneError::KernelTooOld { .. }
-            | DataplaneError::NoBpfFs { .. }
-            | DataplaneError::ForeignProgram { .. }
-            | DataplaneError::PinnedElsewhere { .. }
-            | DataplaneError::LinkType { .. }
-            | DataplaneError::NotNative { .. }
-            | DataplaneError::Attach { .. }
-            | DataplaneError::StillRuns { .. }
-            | DataplaneError::Load { .. }
-            | DataplaneError::NoMemory { .. }
-            | DataplaneError::Map { .. }
-            | DataplaneError::Io { .. } => ExitCode::Unsupported,
-        };
-        Self::new(code, error)
-    }
-}
-
-impl From<LoadError> for Failure {
-    fn from(error: LoadError) -> Self {
-        Self::usage(error)
-    }
-}

@@ -1,19 +1,19 @@
 //! Everything in user space: policy, data plane, daemon and command line.
 //!
-//! No folder knows one above it:
+//! A folder imports only folders in rows below its own (`cargo xtask lint` checks it):
 //!
 //! ```text
-//! cli                                    verbs
-//! daemon            doctor               wiring; what is in the way on a host
-//! serve   web   control   metrics   tui  answers: to web servers and proxies, to browsers, to operators, to Prometheus, on a terminal
-//! requests          cluster              decisions about requests; limits of packets and blocks that hold on all hosts
-//! store             notify               Redis, webhooks and commands: the ways out to others
-//! suggest                                limits for observed traffic
-//! replay                                 what policies would have done to captures
-//! meter   dataplane  stats  explain  drops  attacks  headroom  lockout  capture  memory
-//! compile                                what the maps must hold
-//! config                                 text
-//! policy                                 what the operator wants
+//! cli                                                       verbs, one file each
+//! daemon                                                    wiring: owners with one responsibility each, and what passes between them
+//! serve                                                     answers to web servers and proxies: translation
+//! web   metrics   doctor   tui                              answers to browsers, to Prometheus and on a terminal; what is in the way on a host
+//! control                                                   the control socket: orders and replies
+//! dataplane   requests   cluster   notify   suggest         the kernel side; decisions about requests; leases of packets, blocks and members; webhooks and commands; limits for observed traffic
+//! explain   attacks   replay   store                        why packets of an address are refused; attacks; what policies would have done to captures; Redis, the script, the worker
+//! stats   drops   memory   lockout   headroom               what was counted; what was refused; tables in memory; who would be locked out; how busy the host is
+//! compile   config   meter   capture   log   secret_file    what the maps must hold; text of policies; algorithms of requests; captures; the log; files with secrets
+//! policy   failure   moment   clock   places   overlap      what the operator wants; sentences with an exit code; times as text; clocks; places for connections; what two texts have in common
+//! accounts   build   certificate   hangup   stamp           users of the system; the version; certificates; readers that go away; whether a file has changed
 //! ```
 //! Only `dataplane` talks to the kernel, only `store` to Redis, only `notify` to webhooks; `lockout` and `headroom` look into `/proc`.
 

@@ -152,7 +152,7 @@ fn accepted(text: &str, loaded: &Loaded, before: Option<&Policy>) {
         let in_force = Before::known(&old.policy, &old, 0);
         let next = compile::desired(policy, &FACTS, 2, Some(in_force));
         let wanted = lists::with_users(old_lists.clone(), next.user_prefixes());
-        let edits = lists::user_edits(&old_lists, Some(&old), &next);
+        let edits = lists::user_edits(&old_lists, Some(&old.user_sources), &next.user_sources);
         assert_eq!(lists::edited(&old_lists, &edits), lists::changes(&old_lists, &wanted));
         let (there, back) = (changes(before, policy), changes(policy, before));
         assert_eq!(there.is_empty(), back.is_empty());

@@ -13,6 +13,7 @@ pub mod destination;
 pub mod drop_event;
 pub mod event;
 pub mod lease;
+pub mod limit;
 pub mod link;
 pub mod list;
 pub mod listener;
@@ -32,12 +33,10 @@ pub use counter::Counter;
 pub use drop_event::DropEvent;
 pub use event::Event;
 pub use lease::{Lease, Spent};
+pub use limit::{Limit, LimitSet, MAX_LIMITS, Meter};
 pub use link::{LinkCell, LinkLimits};
 pub use list::ListEntry;
-pub use policy::{
-    Aggregation, Clock, Limit, LimitSet, MAX_LIMITS, Meter, Mode, Policy, Prefilter, PrefixLevel,
-    SourceLimits, Squeeze,
-};
+pub use policy::{Aggregation, Clock, Mode, Policy, Prefilter, PrefixLevel, SourceLimits, Squeeze};
 pub use prefix::{PrefixKey, PrefixLevelCell};
 pub use reason::{Reason, Verdict};
 pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};

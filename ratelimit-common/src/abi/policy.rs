@@ -3,7 +3,9 @@
 use super::{
     counter::Fate,
     destination::BY_DESTINATION,
+    limit::{Limit, LimitSet, Meter},
     link::LinkLimits,
+    prefix::MAX_PREFIX_LEVELS,
     reason::Reason,
     service::{MAX_SERVICES, MAX_TOTALS, NO_SERVICE, OnLimit, PORT_SLOTS, PROTOCOL_SLOTS, Service, Total},
     window::{MAX_WINDOWS, WindowLimit},
@@ -12,84 +14,6 @@ use crate::{
     abi_struct,
     limit::{aggregation, gcra},
 };
-
-/// Limits that one source can have at once.
-pub const MAX_LIMITS: usize = 4;
-
-/// Prefix lengths that aggregate the sources of one address family.
-pub const MAX_PREFIX_LEVELS: usize = 3;
-
-/// The bit of `frac_bits` that says, in a set, that a limit counts bytes: what the packet path can use without a branch.
-pub const COUNTS_BYTES: u32 = 1 << 31;
-
-/// The bit of `frac_bits` that says, in a set, that what is above the limit passes and is counted apart.
-pub const SOFT: u32 = 1 << 30;
-
-/// The bit of `frac_bits` that says, beside [`SOFT`], that nothing above the limit passes for now: the host has no headroom.
-pub const HELD: u32 = 1 << 29;
-
-/// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
-pub const NO_METER: u32 = u32::MAX;
-
-/// What a limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Meter {
-    /// Frames.
-    Packets = 0,
-    /// Bytes of frames, from the Ethernet header on.
-    Bytes = 1,
-    /// TCP segments that open a connection: SYN set, ACK clear.
-    Syns = 2,
-    /// Pieces of fragmented IP packets, the first one included.
-    Fragments = 3,
-}
-
-impl Meter {
-    /// All meters, by discriminant.
-    pub const ALL: [Self; 4] = [Self::Packets, Self::Bytes, Self::Syns, Self::Fragments];
-
-    /// The word users type for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Packets => "packets",
-            Self::Bytes => "bytes",
-            Self::Syns => "syns",
-            Self::Fragments => "fragments",
-        }
-    }
-}
-
-abi_struct! {
-    /// One GCRA limit. The maths is in `limit::gcra`, the way from text to these numbers in `limit::rate`.
-    pub struct Limit: 24 {
-        /// Price of one unit in 1/256 ns, with `frac_bits` further binary places.
-        pub cost_fp: u64,
-        /// How far the bucket may run ahead of now, in 1/256 ns: the burst, as time.
-        pub tolerance_q8: u64,
-        /// Binary places of `cost_fp` below 1/256 ns; with [`COUNTS_BYTES`] in a [`LimitSet`].
-        pub frac_bits: u32,
-        /// A [`Meter`].
-        pub meter: u32,
-    }
-}
-
-impl Limit {
-    /// Whether the limit has a margin, in a bucket of its own, in which packets pass and are counted apart.
-    #[inline(always)]
-    pub const fn is_soft(&self) -> bool {
-        self.frac_bits & SOFT != 0
-    }
-
-    /// Whether the limit has a margin that is closed for now.
-    #[inline(always)]
-    pub const fn is_held(&self) -> bool {
-        self.frac_bits & HELD != 0
-    }
-
-    /// Fills the unused slots of a policy.
-    pub const UNUSED: Self = Self { cost_fp: 0, tolerance_q8: 0, frac_bits: 0, meter: NO_METER };
-}
 
 /// Cookies carry no TCP options but the MSS: this host's kernel would not find them again.
 pub const NO_TCP_OPTIONS: u32 = u32::MAX;
@@ -122,91 +46,6 @@ pub enum Clock {
     Precise = 0,
     /// A clock that is up to one timer tick behind, and nearly free to read. The tick has been taken out of the tolerances.
     Coarse = 1,
-}
-
-abi_struct! {
-    /// Limits that are asked together, each with a word of its own in a [`super::Bucket`].
-    pub struct LimitSet: 168 {
-        /// How many of `limits` are in use.
-        pub limit_count: u64,
-        /// The largest tolerance of all limits.
-        pub longest_tolerance_q8: u64,
-        /// What a cell of the prefilter may give out, as time; 0: every source has an entry from its first packet on.
-        pub prefilter_tolerance_q8: u64,
-        /// When what sources had spent was last lost sight of, by a change of policy. See [`LimitSet::owed_q8`].
-        pub owed_since_q8: u64,
-        /// How much every source counts as having spent at [`owed_since_q8`](Self::owed_since_q8), as time; of each limit at most its tolerance. 0: nothing.
-        pub owed_q8: u64,
-        /// Every cell of the prefilter counts as tracked until this moment, because entries from before the prefilter was switched on are behind the cells. 0: no cell
-        /// does.
-        pub tracked_until_q8: u64,
-        /// Margins of soft limits begin at this moment, when their buckets have been charged for as long as they take to fill. 0: margins have begun.
-        pub margins_from_q8: u64,
-        /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
-        pub windows: [u8; 8],
-        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`], [`COUNTS_PACKETS`]
-        /// and [`leased`] are beside them.
-        pub adds: u64,
-        /// The limits. A packet must conform to all that apply to it.
-        pub limits: [Limit; MAX_LIMITS],
-    }
-}
-
-/// The bit of [`LimitSet::adds`] that says that some limit is soft.
-pub const HAS_SOFT: u64 = 1 << 32;
-
-/// The bit of [`LimitSet::adds`] that says that some limit counts every packet, or its bytes.
-pub const COUNTS_PACKETS: u64 = 1 << 33;
-
-/// The bit of [`LimitSet::adds`] that says that the limit at a place holds on all hosts together: a lease is spent first, and the bucket is
-/// what this host may have without one.
-#[inline(always)]
-pub const fn leased(place: usize) -> u64 {
-    1 << (8 + place)
-}
-
-/// All of these bits.
-const ANY_LEASED: u64 = 0xf << 8;
-const _: () = assert!(MAX_LIMITS == 4);
-
-impl LimitSet {
-    /// Whether some limit holds on all hosts together.
-    #[inline(always)]
-    pub const fn has_leased(&self) -> bool {
-        self.adds & ANY_LEASED != 0
-    }
-
-    /// Whether the limit at a place holds on all hosts together.
-    #[inline(always)]
-    pub const fn is_leased(&self, place: usize) -> bool {
-        self.adds & leased(place) != 0
-    }
-
-    /// Whether some limit counts every packet, or its bytes.
-    #[inline(always)]
-    pub const fn counts_packets(&self) -> bool {
-        self.adds & COUNTS_PACKETS != 0
-    }
-
-    /// Whether some limit is soft.
-    #[inline(always)]
-    pub const fn has_soft(&self) -> bool {
-        self.adds & HAS_SOFT != 0
-    }
-
-    /// No limits.
-    pub const NONE: Self = Self {
-        limit_count: 0,
-        longest_tolerance_q8: 0,
-        prefilter_tolerance_q8: 0,
-        owed_since_q8: 0,
-        owed_q8: 0,
-        tracked_until_q8: 0,
-        margins_from_q8: 0,
-        windows: [0; 8],
-        adds: 0,
-        limits: [Limit::UNUSED; MAX_LIMITS],
-    };
 }
 
 abi_struct! {
@@ -451,35 +290,8 @@ const REJECT: u32 = OnLimit::Reject as u32;
 mod tests {
     use super::*;
 
-    fn limit(frac_bits: u32) -> Limit {
-        Limit { frac_bits, ..Limit::UNUSED }
-    }
-
-    #[test]
-    fn bits_beside_the_binary_places_say_what_a_limit_is() {
-        assert!(limit(SOFT | 7).is_soft() && !limit(HELD | COUNTS_BYTES | 7).is_soft());
-        assert!(limit(SOFT | HELD).is_held() && !limit(SOFT | COUNTS_BYTES | 7).is_held());
-        assert_eq!((COUNTS_BYTES, SOFT, HELD), (0x8000_0000, 0x4000_0000, 0x2000_0000));
-    }
-
-    #[test]
-    fn bits_beside_those_of_addition_say_what_a_set_has() {
-        let set = |adds| LimitSet { adds, ..LimitSet::NONE };
-        assert!(set(HAS_SOFT).has_soft() && !set(!HAS_SOFT).has_soft());
-        assert!(set(COUNTS_PACKETS).counts_packets() && !set(!COUNTS_PACKETS).counts_packets());
-        for place in 0..MAX_LIMITS {
-            assert_eq!(leased(place), 0x100 << place);
-            assert!(set(leased(place)).has_leased());
-            for other in 0..MAX_LIMITS {
-                assert_eq!(set(leased(place)).is_leased(other), place == other);
-            }
-        }
-        assert!(!set(0xf | HAS_SOFT | COUNTS_PACKETS).has_leased());
-    }
-
     #[test]
     fn words_are_those_that_users_type() {
         assert_eq!([Mode::Enforce, Mode::Monitor].map(Mode::name), ["enforce", "monitor"]);
-        assert_eq!(Meter::ALL.map(Meter::name), ["packets", "bytes", "syns", "fragments"]);
     }
 }

@@ -1,8 +1,9 @@
 //! Prefixes that have a bucket of their own, because their cell could not answer for them any more.
 
-use super::policy::MAX_PREFIX_LEVELS;
 use crate::abi_struct;
 
+/// Prefix lengths that aggregate the sources of one address family.
+pub const MAX_PREFIX_LEVELS: usize = 3;
 /// Prefixes that can have a bucket of their own at once. The kernel evicts the least recently used.
 pub const MAX_PREFIXES: usize = 16_384;
 /// Cells of each aggregation level, as a power of two.

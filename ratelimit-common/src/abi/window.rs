@@ -29,7 +29,7 @@ abi_struct! {
         pub window: Window,
         /// What tells words of this window from those of any other, in the upper half: they would mean something else there.
         pub name: u64,
-        /// A [`Meter`](super::Meter), or [`NO_METER`](super::policy::NO_METER) for an unused place.
+        /// A [`Meter`](super::Meter), or [`NO_METER`](super::limit::NO_METER) for an unused place.
         pub meter: u16,
         /// A [`WindowKind`].
         pub kind: u16,

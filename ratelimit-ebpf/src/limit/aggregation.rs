@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{
-        Event, Limit, Policy, PrefixKey, PrefixLevel, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party,
+        Event, Limit, Policy, PrefixKey, PrefixLevel, SourceKey, prefix::MAX_PREFIX_LEVELS, service::Party,
     },
     limit::{
         aggregation, fair,
@@ -12,7 +12,6 @@ use ratelimit_common::{
 };
 
 use super::{
-    crowded::prefix_hash,
     negative_cache,
     request::Request,
     sender::Sender,
@@ -316,4 +315,13 @@ fn tolerance_q8(policy: &Policy, party: Party) -> u64 {
 #[inline(always)]
 fn limit(tolerance_q8: u64) -> Limit {
     Limit { tolerance_q8, ..Limit::UNUSED }
+}
+
+/// Where the prefix of a level around a source belongs.
+#[inline(always)]
+pub(super) fn prefix_hash(policy: &Policy, key: SourceKey, prefix_level: &PrefixLevel) -> u64 {
+    prefilter::hash(
+        aggregation::cut(key, prefix_level.mask_hi, prefix_level.mask_lo),
+        policy.prefilter.secret,
+    )
 }

@@ -2,14 +2,10 @@
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
-    limit::{aggregation, gcra, prefilter},
+    limit::{aggregation, gcra},
 };
 
-use super::{
-    crowded::{self, may_be_asked},
-    leaves::Leaves,
-    spent_note::name_of,
-};
+use super::{asked_first::may_be_asked, leaves::Leaves, spent_note::name_of};
 use crate::{
     forget::forget,
     lane,
@@ -56,21 +52,6 @@ pub fn is_crowded_out_at_noted_level<T: Leaves>(
             hash,
             gcra::time_q8(now_ns),
         )
-}
-
-/// Whether an IPv4 prefix of the level with this first cell is known to refuse a source of a hash. `prefix` lies as in memory.
-#[inline(always)]
-pub fn is_crowded_out_at<T: Tables>(
-    tables: &T,
-    policy: &Policy,
-    first_cell: u32,
-    prefix: u32,
-    hash: u64,
-    now_q8: u64,
-) -> bool {
-    let prefix = prefilter::hash_v4(prefix, policy.prefilter.secret);
-    let cell = aggregation::cell_index(0, prefix).wrapping_add(first_cell);
-    crowded::crowds_out(tables, policy, cell, prefix, hash, now_q8)
 }
 
 /// Under which policy and for packets of which service, the mask of the level, and its first cell.

@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
 use super::{
-    crowd, crowded, crowded_note, entry,
+    asked_first, crowd, crowded, entry,
     known::{self, Weight},
     negative_cache, refused,
     request::Request,
@@ -99,7 +99,7 @@ pub trait Leaves: Tables + Sized {
         hash: u64,
         now_q8: u64,
     ) -> bool {
-        crowded_note::is_crowded_out_at(self, policy, first_cell, prefix, hash, now_q8)
+        crowded::is_crowded_out_at(self, policy, first_cell, prefix, hash, now_q8)
     }
 
     /// Has the first look know that nothing is remembered of the sources of this hash's cell any more, if that is so.
@@ -109,7 +109,7 @@ pub trait Leaves: Tables + Sized {
 
     /// Remembers that a source of this hash is proven.
     fn remember_proven(&self, hash: u64, now_q8: u64) {
-        crowded::remember_proven(self, hash, now_q8);
+        asked_first::remember_proven(self, hash, now_q8);
     }
 
     /// Remembers that something that the source shares with others refused it while it kept to its own limits.

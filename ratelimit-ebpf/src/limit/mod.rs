@@ -6,9 +6,11 @@
 //! refused, which keeps the error on the safe side.
 
 mod aggregation;
+mod asked_first;
 mod crowd;
 mod crowded;
 mod crowded_note;
+mod crowded_out;
 mod entry;
 mod fair;
 mod fetch;
@@ -46,12 +48,11 @@ use crate::{
     packet::{Packet, Transport},
     tables::{Relay, Successor},
 };
+pub use asked_first::{may_be_asked as may_ask_prefixes, may_be_proven, remember_proven};
 pub use crowd::charge as charge_crowd;
-pub use crowded::{
-    NO_LEVEL, is_crowded_out, level as crowded_level, may_be_asked as may_ask_prefixes, may_be_proven,
-    remember_proven,
-};
-pub use crowded_note::{is_crowded_out_at, is_crowded_out_at_noted_level, note_level};
+pub use crowded::{NO_LEVEL, is_crowded_out_at, level as crowded_level};
+pub use crowded_note::{is_crowded_out_at_noted_level, note_level};
+pub use crowded_out::is_crowded_out;
 pub use entry::{charge as charge_entry, charge_soft, judge as judge_entry};
 pub use fetch::fetch_ahead;
 pub(crate) use host::charge as charge_host;

@@ -8,7 +8,7 @@ use ratelimit_common::{
     },
 };
 
-use super::{crowded, request::Request};
+use super::{asked_first, request::Request};
 use crate::{forget::masked, lane, tables::Tables};
 
 /// Why a source is refused, as it is remembered.
@@ -152,7 +152,7 @@ pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u
 /// entry lives. Not where prefixes answer before the source is looked up.
 #[inline(always)]
 pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
-    if policy.source.set.prefilter_tolerance_q8 == 0 || crowded::answers_first(tables, policy, request) {
+    if policy.source.set.prefilter_tolerance_q8 == 0 || asked_first::answers_first(tables, policy, request) {
         return;
     }
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);

@@ -1,7 +1,7 @@
 //! One packet's question to the limits.
 
 use ratelimit_common::{
-    abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, policy::COUNTS_BYTES},
+    abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, limit::COUNTS_BYTES},
     limit::{
         fair::PROVEN_Q8,
         gcra::{self, MAX_AMOUNT},

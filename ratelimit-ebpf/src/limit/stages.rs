@@ -3,7 +3,7 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason};
 
 use super::{
-    crowded,
+    crowded_out,
     known::Weight,
     leaves::Leaves,
     opening,
@@ -23,7 +23,7 @@ pub trait Stages: Leaves {
 
     /// Whether a packet that is no segment and no fragment is refused for a prefix around its sender.
     fn is_crowded_out(&self, policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> bool {
-        crowded::is_crowded_out(self, policy, sender, weight, now_q8)
+        crowded_out::is_crowded_out(self, policy, sender, weight, now_q8)
     }
 
     /// Makes an entry for the source, charged for the packet.

@@ -1,7 +1,5 @@
 //! One row: which table it is in, where in that table, and which words it has.
 
-use ratelimit_common::abi::Share;
-
 use super::WordTable;
 
 /// The words of one row. The words behind its last one are zero.
@@ -18,9 +16,6 @@ pub fn words(parts: &[&[u64]]) -> Words {
 
 /// What a row with a key is found by: an [`EntryKey`] or a [`PrefixKey`].
 pub type RowKey = [u64; 3];
-
-/// Where the second half of a share begins, which says until when there is no more.
-pub(super) const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
 /// One row of one table. A number is the place in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,12 +1,14 @@
 //! The tables that rows are in, and how many words the rows of each have.
 
 use ratelimit_common::{
-    abi::{MAX_LIMITS, cell::NEGATIVE_ENTRIES, service::MAX_TOTALS},
+    abi::{MAX_LIMITS, Share, cell::NEGATIVE_ENTRIES, service::MAX_TOTALS},
     limit::window::sliding::SUB_WINDOWS,
 };
 
-use super::row::REFUSED_UNTIL;
 use crate::tables::LaneWord;
+
+/// Where the second half of a share begins, which says until when there is no more.
+pub(super) const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
 /// A table of rows. Tables whose rows have keys come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@ use ratelimit_common::{
     abi::{
         Aggregation, Clock, Limit, LimitSet, Meter, Mode, Policy, Prefilter, PrefixLevel, Service,
         SourceLimits, Squeeze, Total, WindowLimit,
+        limit::{COUNTS_BYTES, COUNTS_PACKETS},
         link::LinkLimits,
-        policy::{COUNTS_BYTES, COUNTS_PACKETS},
         service::{MAX_SERVICES, PORT_SLOTS, PROTOCOL_SLOTS},
         window::{MAX_WINDOWS, WindowKind},
     },

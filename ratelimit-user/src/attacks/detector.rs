@@ -329,7 +329,7 @@ impl Ongoing {
         let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
         let blocked = Volume { packets, bytes };
         self.report.add(load, ReportStep { unix_ms: glance.unix_ms, span_ms: glance.span_ms, blocked });
-        self.report.conclude(&self.evidence);
+        self.evidence.conclude(&mut self.report);
         let refused = load.all_refused().packets + blocked.packets;
         if threshold.holds(refused, load.passed.packets, glance.span_ms) {
             self.calm_ms = 0;

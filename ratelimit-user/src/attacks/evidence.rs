@@ -3,10 +3,11 @@
 use super::{
     frequent::{Frequent, FrequentTally},
     kind::{AttackKind, Senders},
+    load::Volume,
     report::{AttackReport, CountedBy, Frequency},
     witness::{OriginPort, Witness},
 };
-use crate::{drops::Sighting, policy::Prefix};
+use crate::{drops::Sighting, policy::Prefix, stats::ReasonCount};
 
 /// Sources that are told apart; a flood from more looks like one from at least so many.
 const SOURCES: usize = 4_096;
@@ -124,6 +125,16 @@ impl Evidence {
             reflected,
             with_origin,
         }
+    }
+
+    /// Names the kind of attack in its report, and who was seen.
+    pub(super) fn conclude(&self, report: &mut AttackReport) {
+        self.tell(report);
+        let volumes = |count: &ReasonCount| {
+            (count.reason.clone(), Volume { packets: count.packets, bytes: count.bytes })
+        };
+        let reasons = report.reasons.iter().map(volumes).collect();
+        report.summary.kind = AttackKind::of(&report.summary.target, &reasons, self.senders());
     }
 
     /// Writes what is known into a report.

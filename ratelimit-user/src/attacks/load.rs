@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
 use super::AttackTarget;
-use crate::{compile::Places, dataplane::kernel::Count};
+use crate::{compile::Places, stats::Count};
 
 /// Packets and their bytes; requests have no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttackKind, AttackTarget, Timeline, Volume, evidence::Evidence, load::Load};
+use super::{AttackKind, AttackTarget, Timeline, Volume, load::Load};
 use crate::{moment, stats::ReasonCount};
 
 /// Changes that a report has room for.
@@ -222,16 +222,6 @@ impl AttackReport {
             }),
         }
         self.reasons.sort_by_key(|count| std::cmp::Reverse(count.packets));
-    }
-
-    /// Names the kind and who was seen.
-    pub(super) fn conclude(&mut self, evidence: &Evidence) {
-        evidence.tell(self);
-        let volumes = |count: &ReasonCount| {
-            (count.reason.clone(), Volume { packets: count.packets, bytes: count.bytes })
-        };
-        let reasons = self.reasons.iter().map(volumes).collect();
-        self.summary.kind = AttackKind::of(&self.summary.target, &reasons, evidence.senders());
     }
 
     /// Writes down that something was changed.

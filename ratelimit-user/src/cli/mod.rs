@@ -13,6 +13,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod front;
+mod interface_line;
 mod limit;
 mod log_options;
 mod man;

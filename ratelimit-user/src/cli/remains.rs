@@ -6,7 +6,7 @@ use clap::Args;
 use ratelimit_common::abi::{self, Limit, Meter, Mode, list};
 use serde::Serialize;
 
-use super::DEFAULT_PIN;
+use super::{DEFAULT_PIN, interface_line::interface_line};
 use crate::{
     compile::Places,
     control::{
@@ -131,7 +131,7 @@ impl RemainsStatus {
             }
             _ => "NO DAEMON  this is what its pins still enforce\n".to_owned(),
         };
-        self.interfaces.iter().for_each(|interface| text.push_str(&super::status::line(interface)));
+        self.interfaces.iter().for_each(|interface| text.push_str(&interface_line(interface)));
         if let (Some(generation), Some(mode)) = (self.policy_generation, self.mode) {
             let limits = match self.source_limits.as_slice() {
                 [] => "in windows only".to_owned(),

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{
     DaemonArgs, Format,
+    interface_line::interface_line,
     output::{Output, print, print_json},
     remains::{Pins, RemainsStatus},
 };
@@ -59,21 +60,6 @@ fn found(protected: bool) -> Result<(), Failure> {
     if protected { Ok(()) } else { Err(Failure::new(ExitCode::Found, "")) }
 }
 
-/// One interface, with a shout if it is not as it should be.
-pub(super) fn line(interface: &protocol::InterfaceStatus) -> String {
-    let shout = match interface.mode.as_str() {
-        "native" => "",
-        "generic" => "  <-- NOT NATIVE",
-        _ => "  <-- NOT PROTECTED",
-    };
-    let link = if interface.link == "ip" { ", frames are IP packets" } else { "" };
-    let mut text = format!("interface  {}: {}{link}{shout}\n", interface.name, interface.mode);
-    if let Some(note) = &interface.note {
-        text.push_str(&format!("           {note}\n"));
-    }
-    text
-}
-
 fn text(status: &protocol::Status) -> String {
     let mut text = format!(
         "ratelimit {} (abi {}), pid {}, up {} s, kernel {}\n",
@@ -82,7 +68,7 @@ fn text(status: &protocol::Status) -> String {
     if status.interfaces.is_empty() {
         text.push_str("NOT PROTECTING: no interface is attached\n");
     }
-    status.interfaces.iter().for_each(|interface| text.push_str(&line(interface)));
+    status.interfaces.iter().for_each(|interface| text.push_str(&interface_line(interface)));
     let changed = if status.policy_changed { ", changed since by limit set or user set" } else { "" };
     text.push_str(&format!(
         "policy     {}, generation {}{changed}\n",

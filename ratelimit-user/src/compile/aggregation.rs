@@ -1,10 +1,7 @@
 //! The prefixes around sources, as the kernel reads them.
 
 use ratelimit_common::{
-    abi::{
-        self, Limit, LimitSet, Meter, SourceKey, Squeeze,
-        policy::{MAX_PREFIX_LEVELS, NO_METER},
-    },
+    abi::{self, Limit, LimitSet, Meter, SourceKey, Squeeze, limit::NO_METER, prefix::MAX_PREFIX_LEVELS},
     limit::{aggregation, fair::RANGE_SHARE, prefilter::CELL_SHARE},
 };
 

@@ -23,7 +23,7 @@
 use ratelimit_common::{
     abi::{
         self, Bucket, Limit, LimitSet, TotalState,
-        policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
+        limit::{COUNTS_BYTES, HELD, NO_METER, SOFT},
         service::MAX_TOTALS,
     },
     limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},

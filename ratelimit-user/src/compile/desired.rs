@@ -24,7 +24,7 @@ use super::{
     destination::{self, Destination},
     facts::HostFacts,
     link,
-    lists::Lists,
+    lists::{self, Lists, UserSources},
     places::Places,
     set::{self, enforced, full_frame_charge},
     succession,
@@ -32,7 +32,7 @@ use super::{
     total,
     window::{self, Windows},
 };
-use crate::policy::{NamedLimit, Policy, PrefilterPolicy, Prefix, Service, Sources, User};
+use crate::policy::{NamedLimit, Policy, PrefilterPolicy, Prefix, Service, User};
 
 /// What the maps must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct Desired {
     /// Windows of users that begin afresh, by user and place.
     pub new_user_windows: Vec<u32>,
     /// The prefixes of users, by one more than the user's index.
-    pub user_sources: Vec<(u16, Sources)>,
+    pub user_sources: Vec<UserSources>,
     /// The index of each name.
     pub names: Names,
 }
@@ -132,7 +132,7 @@ impl Names {
 impl Desired {
     /// Every prefix of a user, and one more than the user's index.
     pub fn user_prefixes(&self) -> impl Iterator<Item = (Prefix, u16)> {
-        self.user_sources.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
+        lists::user_prefixes(&self.user_sources)
     }
 
     /// Has every source begin without a burst: the table that says what it has spent is another one from now on.

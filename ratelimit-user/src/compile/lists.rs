@@ -14,12 +14,14 @@ use ratelimit_common::abi::{
     user::NO_USER,
 };
 
-use super::Desired;
 use crate::policy::Sources;
 pub use crate::policy::{Prefix, PrefixError, TrieKey};
 
 /// Every listed prefix with its entry.
 pub type Lists = BTreeMap<Prefix, ListEntry>;
+
+/// A user, as lists have it, and the prefixes that the policy gives it.
+pub type UserSources = (u16, Sources);
 
 /// What some prefixes say themselves from now on; the effective half does not count.
 pub type Edits = BTreeMap<Prefix, ListEntry>;
@@ -91,13 +93,13 @@ pub fn with_users(mut own: Lists, prefixes: impl IntoIterator<Item = (Prefix, u1
 
 /// What has to be edited to give the prefixes of users to whom `after` gives them. `before` is what the lists have of users; if that is
 /// not known, they are searched.
-pub fn user_edits(lists: &Lists, before: Option<&Desired>, after: &Desired) -> Edits {
+pub fn user_edits(lists: &Lists, before: Option<&[UserSources]>, after: &[UserSources]) -> Edits {
     let mut owners: BTreeMap<Prefix, u16> = BTreeMap::new();
     match before {
         None => {
             let owned = lists.iter().filter(|(_, entry)| entry.own_user != NO_USER);
             owners.extend(owned.map(|(prefix, _)| (*prefix, NO_USER)));
-            owners.extend(after.user_prefixes());
+            owners.extend(user_prefixes(after));
         }
         Some(before) => {
             let nobody = Sources::default();
@@ -128,8 +130,13 @@ pub fn user_edits(lists: &Lists, before: Option<&Desired>, after: &Desired) -> E
     owners.into_iter().filter_map(edit).collect()
 }
 
-fn by_user(desired: &Desired) -> BTreeMap<u16, &Sources> {
-    desired.user_sources.iter().map(|(user, sources)| (*user, sources)).collect()
+fn by_user(all: &[UserSources]) -> BTreeMap<u16, &Sources> {
+    all.iter().map(|(user, sources)| (*user, sources)).collect()
+}
+
+/// The prefixes of users, each with its user.
+pub fn user_prefixes(all: &[UserSources]) -> impl Iterator<Item = (Prefix, u16)> {
+    all.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
 }
 
 /// The writes that carry out edits, in the order of [`changes`]. Only entries inside an edited prefix are looked at.

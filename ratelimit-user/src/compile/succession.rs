@@ -14,7 +14,7 @@
 use ratelimit_common::{
     abi::{
         Limit, LimitSet,
-        policy::{HELD, NO_METER, SOFT},
+        limit::{HELD, NO_METER, SOFT},
     },
     limit::gcra::{MAX_TOLERANCE_Q8, ahead_q8},
 };

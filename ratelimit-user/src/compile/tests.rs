@@ -11,8 +11,8 @@ use std::{fmt::Write as _, fs, path::Path};
 use proptest::prelude::*;
 use ratelimit_common::abi::{
     Clock, Limit, LimitSet, LinkLimits,
+    limit::NO_METER,
     link::LINK_NEIGHBOURS,
-    policy::NO_METER,
     service::{HOST_TOTAL, PORT_SLOTS},
 };
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::policy::Policy;
+use crate::{failure::Failure, policy::Policy};
 
 /// A policy, and what the operator should know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,12 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::usage(error)
+    }
+}
 
 /// A problem, or a warning, at its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,11 +16,7 @@ use crate::{
         server::{Answer as _, Caller},
     },
     failure::Failure,
-    stats::{
-        feed::Views,
-        talkers::Talker,
-        view::{ServiceFlow, StatsView},
-    },
+    stats::{feed::Views, flow::ServiceFlow, talkers::Talker, view::StatsView},
     web::{
         decisions::DecisionHistory,
         gallery::Camera,

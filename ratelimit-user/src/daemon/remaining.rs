@@ -1,4 +1,5 @@
-//! What the sources, users and services of a view have left of their limits, and the hosts of the cluster.
+//! What views are made of beside counters and samples: what is in force, what sources, users and services have left of their limits, and the hosts
+//! of the cluster.
 //!
 //! Look-ups of the rows that a view has, once a second and only while somebody looks. A look-up by a program of user space marks no entry of the
 //! table of sources as used, so that it does not change what is evicted.
@@ -8,6 +9,7 @@ use std::net::IpAddr;
 use super::{
     explain::setting,
     host::{Host, HostCell},
+    traffic::{ViewSource, ViewedHost},
     users,
 };
 use crate::{
@@ -15,6 +17,7 @@ use crate::{
     dataplane::probe,
     explain::{LimitState, remaining},
     stats::{
+        flow::ServiceFlow,
         remaining::{ClusterHost, LimitLeft},
         talkers::Talker,
         view::StatsView,
@@ -26,27 +29,38 @@ const AT_ONCE: usize = 16;
 /// Hosts of a cluster that a view has.
 const MOST_HOSTS: usize = 256;
 
-/// Fills in what is left. What cannot be read is left out: a view is not worth an error.
-pub(super) fn fill_in(host: &HostCell, view: &mut StatsView) {
-    for sources in view.sources.chunks_mut(AT_ONCE) {
-        of_sources(&host.host(), sources);
+impl ViewSource for HostCell {
+    fn look(&self) -> ViewedHost {
+        let host = self.host();
+        let (meters, services) = host.meters();
+        let (policy, attack_state) = (host.policy().clone(), host.attack.watch.attack_state().name());
+        ViewedHost { meters, services, policy, attack_state }
     }
-    for users in view.users.chunks_mut(AT_ONCE) {
-        of_users(&host.host(), users);
-    }
-    for services in view.services.chunks_mut(AT_ONCE) {
-        let host = host.host();
-        let Some(kernel) = host.enforced.maps.policy() else { return };
-        let setting = setting(&host, &kernel);
-        for service in services {
-            let totals = remaining::of_service(&host.enforced.maps, &setting, &service.service);
-            let left = |limit: LimitState| limit_left("total", limit);
-            service.totals = totals.unwrap_or_default().into_iter().map(left).collect();
+
+    fn fill_in(&self, view: &mut StatsView) {
+        for sources in view.sources.chunks_mut(AT_ONCE) {
+            of_sources(&self.host(), sources);
+        }
+        for users in view.users.chunks_mut(AT_ONCE) {
+            of_users(&self.host(), users);
+        }
+        for services in view.services.chunks_mut(AT_ONCE) {
+            of_services(&self.host(), services);
+        }
+        if let Some(cluster) = &self.host().cluster {
+            view.hosts = cluster.gossip.members().iter().take(MOST_HOSTS).map(cluster_host).collect();
+            view.hosts.sort_by(|one, other| one.host.cmp(&other.host));
         }
     }
-    if let Some(cluster) = &host.host().cluster {
-        view.hosts = cluster.gossip.members().iter().take(MOST_HOSTS).map(cluster_host).collect();
-        view.hosts.sort_by(|one, other| one.host.cmp(&other.host));
+}
+
+fn of_services(host: &Host, services: &mut [ServiceFlow]) {
+    let Some(kernel) = host.enforced.maps.policy() else { return };
+    let setting = setting(host, &kernel);
+    for service in services {
+        let totals = remaining::of_service(&host.enforced.maps, &setting, &service.service);
+        let left = |limit: LimitState| limit_left("total", limit);
+        service.totals = totals.unwrap_or_default().into_iter().map(left).collect();
     }
 }
 

@@ -143,7 +143,10 @@ fn put_in_force(
     let mut desired = compile(&maps, generation, compiled_for_q8);
     // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
     // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
-    kernel::require_room(&lists, &lists::edited(&lists, &lists::user_edits(&lists, None, &desired)))?;
+    kernel::require_room(
+        &lists,
+        &lists::edited(&lists, &lists::user_edits(&lists, None, &desired.user_sources)),
+    )?;
     if before.is_none() {
         progress::step("writing the policy into the kernel");
         others.enforce(&mut maps, &mut lists, &desired)?;

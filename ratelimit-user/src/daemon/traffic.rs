@@ -11,7 +11,7 @@ use std::{
 use ratelimit_common::abi::sample::SampleHeader;
 use tokio::sync::{broadcast, watch};
 
-use super::{host::HostCell, log, remaining};
+use super::log;
 use crate::{
     clock,
     compile::Places,
@@ -84,24 +84,30 @@ impl Traffic {
     }
 
     /// The way in for those who want views.
-    pub(super) fn feed(self: &Arc<Self>, host: &Arc<HostCell>) -> ViewFeed {
-        let (traffic, host) = (Arc::clone(self), Arc::downgrade(host));
+    pub(super) fn feed(self: &Arc<Self>, host: &Arc<impl ViewSource>) -> ViewFeed {
+        let (traffic, host) = (Arc::clone(self), watched(host));
         ViewFeed::new(move || traffic.look(&host))
     }
 
     /// Copies of sampled frames, from now on.
-    pub(super) fn copies(self: &Arc<Self>, host: &Arc<HostCell>) -> broadcast::Receiver<Arc<CopiedFrame>> {
+    pub(super) fn copies(
+        self: &Arc<Self>,
+        host: &Arc<impl ViewSource>,
+    ) -> broadcast::Receiver<Arc<CopiedFrame>> {
         let mut samples = self.samples();
         let copies = self.copies.subscribe();
-        self.begin(&mut samples, &Arc::downgrade(host));
+        self.begin(&mut samples, &watched(host));
         copies
     }
 
     /// Everything that is sampled, epoch by epoch, from now on.
-    pub(super) fn epochs(self: &Arc<Self>, host: &Arc<HostCell>) -> broadcast::Receiver<Arc<EpochSamples>> {
+    pub(super) fn epochs(
+        self: &Arc<Self>,
+        host: &Arc<impl ViewSource>,
+    ) -> broadcast::Receiver<Arc<EpochSamples>> {
         let mut samples = self.samples();
         let epochs = self.epochs.subscribe();
-        self.begin(&mut samples, &Arc::downgrade(host));
+        self.begin(&mut samples, &watched(host));
         epochs
     }
 
@@ -122,7 +128,7 @@ impl Traffic {
         }
     }
 
-    fn look(self: &Arc<Self>, host: &Weak<HostCell>) -> Views {
+    fn look(self: &Arc<Self>, host: &Weak<dyn ViewSource>) -> Views {
         // Under the lock: the thread ends only while nobody holds it and nobody looks.
         let mut samples = self.samples();
         let views = self.views.subscribe();
@@ -130,7 +136,7 @@ impl Traffic {
         views
     }
 
-    fn begin(self: &Arc<Self>, samples: &mut Option<Samples>, host: &Weak<HostCell>) {
+    fn begin(self: &Arc<Self>, samples: &mut Option<Samples>, host: &Weak<dyn ViewSource>) {
         let Some(taken) = samples.take() else { return };
         let (traffic, host) = (Arc::clone(self), Weak::clone(host));
         let begun = thread::Builder::new()
@@ -152,7 +158,7 @@ impl Traffic {
         self.views.receiver_count() + self.copies.receiver_count() + self.epochs.receiver_count() > 0
     }
 
-    fn run(&self, mut samples: Samples, host: &Weak<HostCell>) {
+    fn run(&self, mut samples: Samples, host: &Weak<dyn ViewSource>) {
         loop {
             self.watch(&mut samples, host);
             let mut place = self.samples();
@@ -167,7 +173,7 @@ impl Traffic {
     }
 
     /// Makes views until nobody has looked for a while, or buffers have to be opened anew.
-    fn watch(&self, samples: &mut Samples, host: &Weak<HostCell>) {
+    fn watch(&self, samples: &mut Samples, host: &Weak<dyn ViewSource>) {
         let opened = samples.open();
         let problem = opened.as_ref().err().map(ToString::to_string);
         self.note(problem.as_deref());
@@ -181,7 +187,7 @@ impl Traffic {
             if are_views_wanted {
                 let Some(after) = HostSnapshot::take(host) else { return };
                 if let Some(mut view) = view(&before, &after, &taken, lost, problem.as_deref()) {
-                    remaining::fill_in(&alive, &mut view);
+                    alive.fill_in(&mut view);
                     self.views.send_replace(Some(Arc::new(view)));
                 }
                 before = after;
@@ -255,32 +261,45 @@ impl Traffic {
     }
 }
 
+/// What views are made of: the running host.
+pub(super) trait ViewSource: Send + Sync + 'static {
+    /// What is in force now.
+    fn look(&self) -> ViewedHost;
+
+    /// Fills in what the rows of a view have left of their limits. What cannot be read is left out.
+    fn fill_in(&self, view: &mut StatsView);
+}
+
+fn watched<H: ViewSource>(host: &Arc<H>) -> Weak<dyn ViewSource> {
+    Arc::<H>::downgrade(host)
+}
+
+/// What is in force at one moment, and the counters to be read.
+pub(super) struct ViewedHost {
+    pub(super) meters: Meters,
+    pub(super) services: Places,
+    pub(super) policy: Policy,
+    pub(super) attack_state: &'static str,
+}
+
 /// The host at one moment.
 struct HostSnapshot {
     at: Instant,
-    meters: Meters,
-    services: Places,
-    policy: Policy,
-    attack_state: &'static str,
+    seen: ViewedHost,
     counters: Option<Snapshot>,
 }
 
 impl HostSnapshot {
     /// `None` if the daemon is gone.
-    fn take(host: &Weak<HostCell>) -> Option<Self> {
-        let host = host.upgrade()?;
-        let mut look = {
-            let host = host.host();
-            let (meters, services) = host.meters();
-            let (policy, attack_state) = (host.policy().clone(), host.attack.watch.attack_state().name());
-            Self { at: Instant::now(), meters, services, policy, attack_state, counters: None }
-        };
+    fn take(host: &Weak<dyn ViewSource>) -> Option<Self> {
+        let seen = host.upgrade()?.look();
         // Beside the lock: thousands of system calls where there are many services.
-        look.counters = look.snapshot().ok();
-        look.at = Instant::now();
-        Some(look)
+        let counters = seen.snapshot().ok();
+        Some(Self { at: Instant::now(), seen, counters })
     }
+}
 
+impl ViewedHost {
     fn snapshot(&self) -> Result<Snapshot, Failure> {
         Ok(Snapshot::new(&self.meters.counts()?, &self.services))
     }
@@ -300,9 +319,9 @@ fn view(
         lost,
         span_ms: u64::try_from((after.at - before.at).as_millis()).unwrap_or(u64::MAX),
         unix_ms: clock::unix_ms(),
-        policy: &after.policy,
-        attack_state: after.attack_state,
+        policy: &after.seen.policy,
+        attack_state: after.seen.attack_state,
         problem,
     };
-    Some(StatsView::of(&span, |number| after.services.of_number(number)))
+    Some(StatsView::of(&span, |number| after.seen.services.of_number(number)))
 }

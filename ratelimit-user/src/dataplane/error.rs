@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::failure::{ExitCode, Failure};
+
 /// What a source takes, measured: its entry, a quarter of one for windows, and their hash buckets.
 const SOURCE_BYTES: u64 = 160;
 /// What the daemon, its program and all maps of fixed size take, measured.
@@ -199,6 +201,33 @@ impl DataplaneError {
 
     pub(crate) fn map(action: impl Into<String>) -> impl FnOnce(aya::maps::MapError) -> Self {
         move |source| Self::Map { action: action.into(), source }
+    }
+}
+
+impl From<DataplaneError> for Failure {
+    fn from(error: DataplaneError) -> Self {
+        let code = match &error {
+            DataplaneError::NoRights { .. } | DataplaneError::NotPermitted { .. } => ExitCode::NotPermitted,
+            DataplaneError::NoInterface { .. }
+            | DataplaneError::ListFull { .. }
+            | DataplaneError::PinDirTaken { .. } => ExitCode::Usage,
+            DataplaneError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ExitCode::NotPermitted
+            }
+            DataplaneError::KernelTooOld { .. }
+            | DataplaneError::NoBpfFs { .. }
+            | DataplaneError::ForeignProgram { .. }
+            | DataplaneError::PinnedElsewhere { .. }
+            | DataplaneError::LinkType { .. }
+            | DataplaneError::NotNative { .. }
+            | DataplaneError::Attach { .. }
+            | DataplaneError::StillRuns { .. }
+            | DataplaneError::Load { .. }
+            | DataplaneError::NoMemory { .. }
+            | DataplaneError::Map { .. }
+            | DataplaneError::Io { .. } => ExitCode::Unsupported,
+        };
+        Self::new(code, error)
     }
 }
 

@@ -26,13 +26,13 @@ use ratelimit_common::abi::{
 };
 
 use self::lane::LaneKeeper;
-pub(super) use self::{counters::read_counts, lists::read_lists, services::forget};
 pub use self::{
-    counters::{Count, Meters},
+    counters::Meters,
     lists::require_room,
     program::{Program, load, load_image},
     users::UserTable,
 };
+pub(super) use self::{counters::read_counts, lists::read_lists};
 use super::{DataplaneError, drops::DropRing, samples::Samples, table::SourceTable};
 use crate::compile::{self, Desired, lists::Lists};
 
@@ -134,7 +134,14 @@ impl KernelMaps {
         before: Option<&Desired>,
         desired: &Desired,
     ) -> Result<usize, DataplaneError> {
-        let changes = compile::lists::edited(lists, &compile::lists::user_edits(lists, before, desired));
+        let changes = compile::lists::edited(
+            lists,
+            &compile::lists::user_edits(
+                lists,
+                before.map(|before| before.user_sources.as_slice()),
+                &desired.user_sources,
+            ),
+        );
         let undo = compile::lists::reversed(lists, &changes);
         self.change_lists(lists, &changes)?;
         if let Err(error) = self.set_policy(desired) {

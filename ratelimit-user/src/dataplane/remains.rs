@@ -7,12 +7,12 @@ use super::{
     DataplaneError,
     framing::Framing,
     interface,
-    kernel::{Count, read_counts, read_lists},
+    kernel::{read_counts, read_lists},
     pin::{Layout, PinDir},
     pinned_link,
     presence::Presence,
 };
-use crate::compile::lists::Lists;
+use crate::{compile::lists::Lists, stats::Count};
 
 /// An interface that has a pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]

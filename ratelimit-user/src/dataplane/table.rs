@@ -2,13 +2,17 @@
 
 use std::{fmt, os::fd::AsFd as _};
 
-use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError};
+use aya::{
+    Pod,
+    maps::{Array, HashMap, IterableMap as _, MapData, MapError},
+};
 use ratelimit_common::{
     abi::{Bucket, Cell, EntryKey, cell::NEGATIVE_ENTRIES},
     limit::{gcra, prefilter},
 };
 
-use super::{DataplaneError, batch, kernel};
+use super::{DataplaneError, batch};
+use crate::compile::window;
 
 /// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
 pub struct SourceTable {
@@ -62,7 +66,7 @@ impl SourceTable {
 
     /// Forgets what sources have spent of these services, given by index.
     pub(super) fn forget_services(&self, services: &[u32]) -> Result<(), DataplaneError> {
-        kernel::forget(&self.buckets, Bucket::FULL, services)
+        forget(&self.buckets, Bucket::FULL, services)
             .map_err(DataplaneError::io("forget what sources have spent of a service"))
     }
 
@@ -107,4 +111,19 @@ pub(super) fn found<V>(result: Result<V, MapError>) -> Result<Option<V>, MapErro
         Err(MapError::KeyNotFound) => Ok(None),
         result => result.map(Some),
     }
+}
+
+/// Removes the entries that sources have under these services.
+pub(super) fn forget<V: Pod>(
+    map: &HashMap<MapData, EntryKey, V>,
+    zero: V,
+    services: &[u32],
+) -> std::io::Result<()> {
+    let fd = map.map().fd().as_fd();
+    let mut keys: Vec<EntryKey> = Vec::new();
+    let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, zero);
+    batch::for_each_batch(fd, zero, 0_u32, |all, _| {
+        keys.extend(all.iter().filter(|key| window::is_of_service(key.group, services)));
+    })?;
+    batch::delete_present(fd, &keys)
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ratelimit_common::{
-    abi::{Reason, SourceKey, policy::MAX_PREFIX_LEVELS, service::Party},
+    abi::{Reason, SourceKey, prefix::MAX_PREFIX_LEVELS, service::Party},
     limit::{
         aggregation, fair,
         gcra::{Start, TIME_FRAC_BITS},

@@ -4,7 +4,7 @@ use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter, Reason,
         cell::NEGATIVE_ENTRIES,
-        policy::{COUNTS_BYTES, HELD, NO_METER, SOFT},
+        limit::{COUNTS_BYTES, HELD, NO_METER, SOFT},
         service::Party,
     },
     limit::{

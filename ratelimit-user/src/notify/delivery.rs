@@ -9,6 +9,7 @@ use super::{
     command,
     pace::{SendingPace, backoff},
     queue::Queue,
+    undelivered::Undelivered,
     webhook,
 };
 use crate::{
@@ -86,20 +87,6 @@ async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: Deliv
             return;
         }
         tokio::time::sleep(pause).await;
-    }
-}
-
-/// Why a message has not arrived.
-#[derive(Debug)]
-pub(super) struct Undelivered {
-    pub(super) why: String,
-    /// The receiver will say the same of this message each time: trying again would only hold up the next.
-    pub(super) is_final: bool,
-}
-
-impl From<String> for Undelivered {
-    fn from(why: String) -> Self {
-        Self { why, is_final: false }
     }
 }
 

@@ -11,6 +11,7 @@ mod delivery;
 mod pace;
 mod queue;
 mod tls;
+mod undelivered;
 mod webhook;
 
 #[cfg(test)]

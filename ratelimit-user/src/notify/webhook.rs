@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{delivery::Undelivered, tls};
+use super::{tls, undelivered::Undelivered};
 use crate::{build::BUILD, policy::WebhookUrl};
 
 /// The secret of webhooks without a file for it.

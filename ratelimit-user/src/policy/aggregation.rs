@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use ratelimit_common::abi::policy::MAX_PREFIX_LEVELS;
+use ratelimit_common::abi::prefix::MAX_PREFIX_LEVELS;
 
 use super::fields::{Fields, followed, words};
 

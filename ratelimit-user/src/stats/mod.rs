@@ -2,6 +2,7 @@
 
 pub mod attack_state;
 pub mod feed;
+pub mod flow;
 pub mod owners;
 pub mod rates;
 pub mod remaining;
@@ -12,7 +13,20 @@ pub mod view;
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
-use crate::{compile::Places, dataplane::kernel::Count};
+use crate::compile::Places;
+
+/// One counter of the program, all CPUs added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// 0, or one more than the index of a service.
+    pub service: u32,
+    /// The reason that the frames ended with.
+    pub reason: Reason,
+    /// What became of the frames.
+    pub fate: Fate,
+    /// How many frames, and how many bytes.
+    pub counter: Counter,
+}
 
 /// Frames and bytes of one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

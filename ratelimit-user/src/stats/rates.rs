@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot,
-    view::{Flow, ReasonFlow, ServiceFlow},
+    flow::{Flow, ReasonFlow, ServiceFlow},
 };
 
 /// Everything, over one span.
@@ -102,7 +102,7 @@ mod tests {
     use ratelimit_common::abi::{Counter, Reason, counter::Fate};
 
     use super::*;
-    use crate::{compile::Places, dataplane::kernel::Count};
+    use crate::{compile::Places, stats::Count};
 
     fn snapshot(counts: &[(u32, Reason, Fate, u64)]) -> Snapshot {
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);

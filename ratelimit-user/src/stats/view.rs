@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Snapshot,
+    flow::{Flow, ReasonFlow, ServiceFlow},
     owners::Owners,
     rates::Rates,
-    remaining::{ClusterHost, LimitLeft},
+    remaining::ClusterHost,
     sampled::Sampled,
     talkers::{Naming, Talker, Who, largest},
 };
@@ -20,43 +21,6 @@ const VERSION: u32 = 1;
 /// Lengths of the prefixes that sources are added up by.
 const PREFIX_V4: u8 = 24;
 const PREFIX_V6: u8 = 48;
-
-/// Packets and bytes by the second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Flow {
-    /// Packets.
-    pub packets_per_second: f64,
-    /// Bytes.
-    pub bytes_per_second: f64,
-}
-
-/// What ended for one reason.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReasonFlow {
-    /// Name of the reason.
-    pub reason: String,
-    /// What happened to these packets.
-    pub verdict: String,
-    /// How much.
-    #[serde(flatten)]
-    pub flow: Flow,
-}
-
-/// What came for one service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServiceFlow {
-    /// Its name; empty for packets of no service.
-    pub service: String,
-    /// What was handed on.
-    pub passed: Flow,
-    /// What was dropped.
-    pub dropped: Flow,
-    /// What was answered on the spot.
-    pub replied: Flow,
-    /// What is left of its totals.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub totals: Vec<LimitLeft>,
-}
 
 /// How the talkers of a view were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,7 +202,7 @@ mod tests {
     use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 
     use super::*;
-    use crate::{compile::Places, config, dataplane::kernel::Count};
+    use crate::{compile::Places, config, stats::Count};
 
     const POLICY: &str = "[source]\nlimits = [\"10 packets/s\"]\n\
         [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\ntotal = [\"10 packets/s\"]\n\

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use clap::ValueEnum;
 
 use crate::stats::{
+    flow::{Flow, ReasonFlow, ServiceFlow},
     remaining::{ClusterHost, LimitLeft},
     talkers::Talker,
-    view::{Flow, ReasonFlow, ServiceFlow, StatsView},
+    view::StatsView,
 };
 
 /// What packets are added up by.

@@ -70,7 +70,7 @@ impl Screen {
 
     /// Takes in the next view, unless somebody wants to look at the last one for longer.
     pub fn take_in(&mut self, view: StatsView) {
-        let packets = |flow: &crate::stats::view::Flow| flow.packets_per_second.round() as u64;
+        let packets = |flow: &crate::stats::flow::Flow| flow.packets_per_second.round() as u64;
         self.history.push_back((packets(&view.passed), packets(&view.dropped)));
         if self.history.len() > HISTORY {
             self.history.pop_front();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, policy::MAX_PREFIX_LEVELS},
+    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, prefix::MAX_PREFIX_LEVELS},
     limit::{aggregation, fair, gcra, prefilter},
 };
 use ratelimit_ebpf::tables::Tables as _;

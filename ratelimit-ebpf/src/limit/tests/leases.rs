@@ -1,6 +1,6 @@
 //! Limits of users that hold on all hosts together.
 
-use ratelimit_common::abi::{Lease, LimitSet, Reason, lease::lease_place, policy::leased};
+use ratelimit_common::abi::{Lease, LimitSet, Reason, lease::lease_place, limit::leased};
 
 use super::with_user;
 use crate::testbed::{SECOND_Q8, SYN, TestHost, empty, limit, set, tcp, udp};

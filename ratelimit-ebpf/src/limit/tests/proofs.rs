@@ -7,7 +7,7 @@ use std::vec;
 use ratelimit_common::{
     abi::{
         Reason, Service, Verdict,
-        policy::{HAS_SOFT, SOFT},
+        limit::{HAS_SOFT, SOFT},
     },
     limit::prefilter::NegativeCause,
 };

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use ratelimit_common::{
     abi::{
         Clock, Event, LimitSet, Reason,
-        policy::{HAS_SOFT, HELD, SOFT},
+        limit::{HAS_SOFT, HELD, SOFT},
     },
     limit::{fair::PROVEN_Q8, prefilter},
 };

@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{
     LimitSet, Reason, Service,
-    policy::{HAS_SOFT, SOFT},
+    limit::{HAS_SOFT, SOFT},
     window::WindowKind,
 };
 

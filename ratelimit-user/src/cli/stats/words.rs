@@ -3,7 +3,7 @@
 use super::super::output::table;
 use crate::{
     control::protocol::{StatsReply, UserBucket, UserInfo},
-    stats::{Columns, ServiceCount, Snapshot, rates::Rates, view::Flow},
+    stats::{Columns, ServiceCount, Snapshot, flow::Flow, rates::Rates},
 };
 
 /// Users that are shown: thousands of them are a list of their own.
@@ -122,7 +122,7 @@ mod tests {
     use ratelimit_common::abi::{Counter, Reason, counter::Fate};
 
     use super::*;
-    use crate::{compile::Places, dataplane::kernel::Count};
+    use crate::{compile::Places, stats::Count};
 
     fn counters(packets: u64) -> StatsReply {
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);

@@ -153,10 +153,10 @@ fn prefixes_of_users_that_are_gone_are_nobodys_and_those_that_changed_hands_are_
     let index = |desired: &Desired, name: &str| desired.names.users.of(name).unwrap() as u16 + 1;
     let in_lists = lists::with_users(lists::Lists::new(), before.user_prefixes());
     let edited = |next: &Desired| -> Vec<(String, u16)> {
-        let known = lists::user_edits(&in_lists, Some(&before), next);
+        let known = lists::user_edits(&in_lists, Some(&before.user_sources), &next.user_sources);
         assert_eq!(
             known,
-            lists::user_edits(&in_lists, None, next),
+            lists::user_edits(&in_lists, None, &next.user_sources),
             "what is known saves a search and nothing else"
         );
         known.iter().map(|(prefix, entry)| (prefix.to_string(), entry.own_user)).collect()

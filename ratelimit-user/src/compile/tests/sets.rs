@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         Meter,
-        policy::{HAS_SOFT, HELD, NO_METER as UNUSED},
+        limit::{HAS_SOFT, HELD, NO_METER as UNUSED},
     },
     limit::{rate::Rate, text::parse_rate},
 };

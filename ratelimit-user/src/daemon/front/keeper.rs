@@ -8,10 +8,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -19,7 +16,7 @@ use std::{
 use tokio::{
     net::UnixStream,
     process::Command,
-    sync::{Notify, oneshot, watch},
+    sync::{Notify, oneshot},
     time::{Instant, MissedTickBehavior},
 };
 
@@ -27,18 +24,15 @@ use super::{
     answers::DaemonAnswers,
     asking::{Asker, answer_all},
     handles,
-    message::{Beginning, FrontAnswers, FrontReport, HostAsks, PolicyText, SocketUse},
+    line::{Front, FrontLine, FrontState, TO_ANSWER, open},
+    message::{Beginning, FrontAnswers, HostAsks, SocketUse},
     silence::Silence,
     store_socket,
     worker::FrontWorker,
 };
 use crate::{
-    control::protocol::{DecisionInfo, TestQuestion},
-    daemon::version::PolicyVersion,
     failure::{ExitCode, Failure},
     policy::address::StoreAddress,
-    requests::status::RequestsStatus,
-    store::round_trip::RoundTrip,
 };
 
 /// The largest message of the front: metrics of many services are asked for, not told, so this is room for reports and answers of the store.
@@ -47,12 +41,6 @@ const LARGEST: usize = 16 << 20;
 const AT_A_TIME: usize = 32;
 /// How long the front may take until it serves.
 const TO_BEGIN: Duration = Duration::from_secs(30);
-/// How long the front may take to answer a question.
-const TO_ANSWER: Duration = Duration::from_secs(5);
-/// How long the front may take to report what it has counted: whoever asks gets the last report otherwise, and attacks are looked for all the same.
-const TO_REPORT: Duration = Duration::from_millis(500);
-/// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
-const TO_SETTLE: Duration = Duration::from_secs(2);
 /// The front is asked so often whether it is there, and so long an answer is waited for. Shorter than the pause between two questions: whoever has
 /// changed the policy may have to wait for it.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
@@ -67,138 +55,6 @@ const WORKED: Duration = Duration::from_secs(10);
 /// Variables that the front has from the daemon. Nothing else is for it: a password may be in the environment.
 const VARIABLES: [&str; 7] =
     ["RATELIMIT_LOG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "LANG", "JOURNAL_STREAM", "RUST_BACKTRACE"];
-
-/// What an operator should know while there is no front.
-const NOBODY_SERVES: &str = "no front process runs: requests are not answered, and the store is not reached, until another one is started";
-
-type FrontLine = Asker<HostAsks, FrontAnswers>;
-
-/// The front process as the daemon has it. Clones are the same one.
-#[derive(Clone, Debug)]
-pub(in crate::daemon) struct Front(Arc<FrontState>);
-
-#[derive(Debug)]
-struct FrontState {
-    /// Absent while there is no front.
-    line: Mutex<Option<FrontLine>>,
-    /// The policy in force, and its number.
-    wanted: watch::Sender<(u64, Arc<PolicyText>)>,
-    /// The number of the policy that the front follows.
-    followed: watch::Sender<u64>,
-    has_headroom: watch::Sender<bool>,
-    /// The process; 0 before there is one.
-    process: AtomicU32,
-    report: Mutex<FrontReport>,
-    round_trip: Mutex<RoundTrip>,
-}
-
-impl Front {
-    /// A front that is to be started, for this policy.
-    pub(in crate::daemon) fn new(version: &PolicyVersion, round_trip: RoundTrip) -> Self {
-        Self(Arc::new(FrontState {
-            line: Mutex::default(),
-            wanted: watch::Sender::new((1, Arc::new(text_of(version)))),
-            followed: watch::Sender::new(0),
-            has_headroom: watch::Sender::new(true),
-            process: AtomicU32::new(0),
-            report: Mutex::default(),
-            round_trip: Mutex::new(round_trip),
-        }))
-    }
-
-    /// Another policy is in force.
-    pub(in crate::daemon) fn follow(&self, version: &PolicyVersion) {
-        let text = text_of(version);
-        self.0.wanted.send_if_modified(|(number, wanted)| {
-            let is_another = **wanted != text;
-            if is_another {
-                (*number, *wanted) = (*number + 1, Arc::new(text));
-            }
-            is_another
-        });
-    }
-
-    /// Waits until requests are decided by the policy in force, but not for long, and not for a front that is not there: the next one begins with it.
-    pub(in crate::daemon) async fn settled(&self) {
-        if open(&self.0.line).is_none() {
-            return;
-        }
-        let number = self.0.wanted.borrow().0;
-        let mut followed = self.0.followed.subscribe();
-        let _late = tokio::time::timeout(TO_SETTLE, followed.wait_for(|followed| *followed >= number)).await;
-    }
-
-    /// Whether the host has headroom.
-    pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
-        self.0.has_headroom.send_if_modified(|before| std::mem::replace(before, is_there) != is_there);
-    }
-
-    /// Whether this process is the front. The front has no business at the control socket, whatever its user may do there.
-    pub(in crate::daemon) fn is(&self, process: Option<i32>) -> bool {
-        let front = self.0.process.load(Ordering::Relaxed);
-        process.is_some_and(|process| front != 0 && process.cast_unsigned() == front)
-    }
-
-    /// What was last counted of requests.
-    pub(in crate::daemon) fn requests(&self) -> RequestsStatus {
-        open(&self.0.report).requests.clone()
-    }
-
-    /// What an operator should know of the listeners.
-    pub(in crate::daemon) fn warnings(&self) -> Vec<String> {
-        let mut warnings = open(&self.0.report).warnings.clone();
-        if open(&self.0.line).is_none() {
-            warnings.push(NOBODY_SERVES.to_owned());
-        }
-        warnings
-    }
-
-    /// What becomes of a request; `None` if nobody answers.
-    pub(in crate::daemon) async fn test(
-        &self,
-        question: TestQuestion,
-    ) -> Option<Result<DecisionInfo, Failure>> {
-        match self.ask(HostAsks::Test(question), TO_ANSWER).await? {
-            FrontAnswers::Tested(tested) => Some(tested),
-            _ => None,
-        }
-    }
-
-    /// Asks the front for its counters.
-    pub(in crate::daemon) async fn refresh(&self) {
-        if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_REPORT).await {
-            *open(&self.0.report) = *report;
-        }
-    }
-
-    /// Asks; `None` if there is no front, or if it does not answer in time.
-    pub(super) async fn ask(&self, question: HostAsks, patience: Duration) -> Option<FrontAnswers> {
-        let line = open(&self.0.line).clone()?;
-        tokio::time::timeout(patience, line.ask(question)).await.ok().flatten()
-    }
-
-    /// How long the store takes to answer, as it was last measured.
-    pub(super) fn round_trip(&self) -> RoundTrip {
-        *open(&self.0.round_trip)
-    }
-
-    /// Notes how long the store took to answer.
-    pub(super) fn measured(&self, round_trip: RoundTrip) {
-        *open(&self.0.round_trip) = round_trip;
-    }
-}
-
-fn open<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
-    one.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn text_of(version: &PolicyVersion) -> PolicyText {
-    PolicyText {
-        file: version.file().to_owned(),
-        text: version.text().to_owned(),
-        set: version.set().collect(),
-    }
-}
 
 /// What each front begins with.
 #[derive(Debug)]

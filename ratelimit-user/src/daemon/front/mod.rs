@@ -17,6 +17,7 @@ mod confinement;
 mod frame;
 mod handles;
 mod keeper;
+mod line;
 mod message;
 mod named_files;
 mod process;
@@ -33,7 +34,8 @@ use crate::failure::Failure;
 
 pub(super) use self::{
     answers::DaemonAnswers,
-    keeper::{Front, FrontKeeper, FrontStart},
+    keeper::{FrontKeeper, FrontStart},
+    line::Front,
     message::SocketUse,
     store::FrontStore,
 };

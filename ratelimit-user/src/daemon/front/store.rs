@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    keeper::Front,
+    line::Front,
     message::{FrontAnswers, GossipText, HostAsks},
 };
 use crate::store::{

@@ -9,20 +9,7 @@ use ratelimit_common::abi::{
 };
 
 use super::KernelMaps;
-use crate::dataplane::DataplaneError;
-
-/// One counter of the program, all CPUs added up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// 0, or one more than the index of a service.
-    pub service: u32,
-    /// The reason that the frames ended with.
-    pub reason: Reason,
-    /// What became of the frames.
-    pub fate: Fate,
-    /// How many frames, and how many bytes.
-    pub counter: Counter,
-}
+use crate::{dataplane::DataplaneError, stats::Count};
 
 impl KernelMaps {
     /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there

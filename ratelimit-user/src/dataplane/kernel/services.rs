@@ -1,18 +1,9 @@
 //! What is known of services at their indices, when others come there.
 
-use std::os::fd::AsFd as _;
-
-use aya::{
-    Pod,
-    maps::{HashMap, IterableMap as _, MapData},
-};
-use ratelimit_common::abi::{EntryKey, SynState, TotalState, WindowState};
+use ratelimit_common::abi::{SynState, TotalState, WindowState};
 
 use super::KernelMaps;
-use crate::{
-    compile::window,
-    dataplane::{DataplaneError, batch},
-};
+use crate::dataplane::{DataplaneError, table::forget};
 
 impl KernelMaps {
     /// Forgets what was spent at the indices of services: by each source, of their totals, and of the SYNs that are not answered with cookies.
@@ -40,19 +31,4 @@ impl KernelMaps {
         }
         Ok(())
     }
-}
-
-/// Removes the entries that sources have under these services.
-pub(in crate::dataplane) fn forget<V: Pod>(
-    map: &HashMap<MapData, EntryKey, V>,
-    zero: V,
-    services: &[u32],
-) -> std::io::Result<()> {
-    let fd = map.map().fd().as_fd();
-    let mut keys: Vec<EntryKey> = Vec::new();
-    let zero = (EntryKey { hi: 0, lo: 0, group: 0 }, zero);
-    batch::for_each_batch(fd, zero, 0_u32, |all, _| {
-        keys.extend(all.iter().filter(|key| window::is_of_service(key.group, services)));
-    })?;
-    batch::delete_present(fd, &keys)
 }
