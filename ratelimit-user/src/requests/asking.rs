@@ -1,7 +1,7 @@
-//! How a question is meant, and what can go wrong with giving back.
+//! How a question is meant, and what can go wrong with giving back and forgetting.
 
 use super::{BadRequest, Mode};
-use crate::store::worker::Unavailable;
+use crate::store::worker::{Full, MOST_KEPT, Unavailable};
 
 /// Whether a question counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,25 @@ pub enum NotRefunded {
     /// The request was counted in the store, which does not answer.
     #[error("the store that hosts share does not answer, so nothing was given back; try again in a second")]
     StoreAway,
+}
+
+/// Why nothing was reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReset {
+    /// The question makes no sense.
+    #[error(transparent)]
+    Bad(#[from] BadRequest),
+    /// The store has not answered for so many resets that one more is not kept for it.
+    #[error(
+        "the store that hosts share does not answer, and {MOST_KEPT} resets are kept for it already, so nothing was reset; try again when it is back"
+    )]
+    TooMany,
+}
+
+impl From<Full> for NotReset {
+    fn from(_: Full) -> Self {
+        Self::TooMany
+    }
 }
 
 impl From<Unavailable> for NotRefunded {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::{
     BadRequest, Decision, Engine, Outcome, Request, Rules,
     api_rules::ApiRules,
-    asking::{Asking, NotRefunded},
+    asking::{Asking, NotRefunded, NotReset},
     complaints::Complaints,
     counter_keys::{CounterKey, CounterKeys},
     escalation::{Offence, Offenders},
@@ -270,14 +270,13 @@ impl DecisionService {
         Ok(limits.map(|limit| limit.meter.capacity()).min())
     }
 
-    /// Forgets what was counted under the keys of a request.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<(), BadRequest> {
+    /// Forgets what was counted under the keys of a request: on this host at once, in the store as soon as it takes it. Nobody waits for that.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<(), NotReset> {
         let rules = self.engine.rules();
-        self.engine.reset(&rules, request)?;
         if let Some(together) = &self.together {
-            together.reset(&rules.counter_keys(request)?, request);
+            together.reset(&rules.counter_keys(request)?, request)?;
         }
-        Ok(())
+        Ok(self.engine.reset(&rules, request)?)
     }
 
     /// Takes from a bucket that the caller describes.

@@ -190,9 +190,22 @@ impl Engine {
         cells.words_mut(place)[0] = now_us + known.for_us;
     }
 
-    /// Forgets everything that was counted under the keys of a request.
+    /// Forgets everything that was counted under the keys of a request: with the store, and by this host alone while the store was away.
     pub fn reset(&self, rules: &Rules, request: &Request<'_>) -> Result<(), BadRequest> {
         let counters = rules.counter_keys(request)?;
+        self.forget(&counters, request);
+        // Each key by itself: a part of the store may have been away, and a key that this host refuses then says nothing of the others.
+        for counter in counters.iter() {
+            let one = counters
+                .only(|other| other.hash == counter.hash && std::ptr::eq(other.allowance, counter.allowance));
+            if let Some(alone) = rules.alone(&one) {
+                self.forget(&alone, request);
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, counters: &CounterKeys<'_>, request: &Request<'_>) {
         let mut locked = self.table.lock(counters.iter().map(|counter| &counter.hash));
         for counter in counters.iter() {
             locked.of(counter).remove(counter.hash.fingerprint);
@@ -205,7 +218,6 @@ impl Engine {
                 locked.cells(hash, inheritance.list.shape).remove(hash.fingerprint);
             }
         }
-        Ok(())
     }
 
     /// Locks the keys of a request. The first question about a key after a change of its list of limits gives it what was counted under lists before.

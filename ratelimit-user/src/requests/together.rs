@@ -17,7 +17,7 @@ use crate::{
     store::{
         ask::Told,
         inquiry::Inquiry,
-        worker::{Store, Unavailable},
+        worker::{Full, Store, Unavailable},
     },
 };
 
@@ -184,14 +184,13 @@ impl Together {
         Ok(engine.give_back(&local, request, age_us, clock.now_us()) || back)
     }
 
-    pub(super) fn reset(&self, counters: &CounterKeys<'_>, request: &Request<'_>) {
+    /// Forgets leases and refusals, and has the store forget. Nothing is done where no more resets are kept for it.
+    pub(super) fn reset(&self, counters: &CounterKeys<'_>, request: &Request<'_>) -> Result<(), Full> {
+        self.store.reset(shared::store_keys(counters, request, &self.name))?;
         for counter in counters.iter() {
             self.leases.with_known(counter.hash, Lease::forget);
         }
-        let keys = shared::store_keys(counters, request, &self.name);
-        if !keys.is_empty() {
-            self.store.reset(keys);
-        }
+        Ok(())
     }
 }
 

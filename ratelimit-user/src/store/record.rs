@@ -22,26 +22,40 @@ pub(super) static RECORD: LazyLock<Script> =
 /// Forgets a record: whoever asks next finds nothing used.
 static RESET: LazyLock<Script> = LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")));
 
+/// How long the store knows a reset that it has carried out, in milliseconds. One that is told again after an hour without an answer forgets once more.
+const RESET_KNOWN_MS: &str = "3600000";
+
 /// The call that forgets the record of a key.
 pub fn reset(key: &str) -> Call<'static> {
     Call { script: &RESET, keys: keys(key, &[]), args: Vec::new() }
 }
 
+/// The call that forgets the record of a key, once for each number, however often the store is told: its answer may have been lost.
+pub fn reset_once(key: &str, number: u64) -> Call<'static> {
+    let mut call = reset(key);
+    call.keys.push(beside(key, &format!("reset{number:016x}")).into_bytes());
+    call.args.push(RESET_KNOWN_MS.into());
+    call
+}
+
 /// Everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All of it is in one
 /// slot of a Redis Cluster.
 pub(super) fn keys(key: &str, limits: &[Counted]) -> Vec<Vec<u8>> {
-    // No key has a word before its hash tag, so none of these is the key of another record.
-    let beside = |word: &str| match key.find('{') {
-        Some(tag) => format!("{}{word}:{}", &key[..tag], &key[tag..]),
-        None => format!("{word}:{{{key}}}"),
-    };
     let logs = limits.iter().filter(|limit| matches!(limit.meter, Meter::Log(_)));
-    let logs = logs.enumerate().map(|(nth, _)| beside(&format!("log{nth}")));
-    [key.to_owned(), beside("hosts"), beside("order")]
+    let logs = logs.enumerate().map(|(nth, _)| beside(key, &format!("log{nth}")));
+    [key.to_owned(), beside(key, "hosts"), beside(key, "order")]
         .into_iter()
         .chain(logs)
         .map(String::into_bytes)
         .collect()
+}
+
+/// What belongs to a key and is in its slot. No key has a word before its hash tag, so none of these is the key of another record.
+fn beside(key: &str, word: &str) -> String {
+    match key.find('{') {
+        Some(tag) => format!("{}{word}:{}", &key[..tag], &key[tag..]),
+        None => format!("{word}:{{{key}}}"),
+    }
 }
 
 /// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
@@ -97,8 +111,9 @@ mod tests {
             "rl:2:log1:{acme}:api:x",
         ];
         assert_eq!(keys, expected.map(|key| key.as_bytes().to_vec()));
+        assert_eq!(reset_once("rl:2:{acme}:api:x", 10).keys[3], b"rl:2:reset000000000000000a:{acme}:api:x");
         for key in ["rl:2:{acme}:x", "plain"] {
-            let keys = super::keys(key, &limits);
+            let keys = [super::keys(key, &limits), reset_once(key, 1).keys].concat();
             assert!(keys.iter().all(|other| slot(other) == slot(key.as_bytes())), "{keys:?}");
         }
     }

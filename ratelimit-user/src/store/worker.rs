@@ -15,6 +15,7 @@ mod checkup;
 mod moves;
 mod notices;
 mod requests;
+mod resets;
 mod search;
 mod servers;
 #[cfg(test)]
@@ -38,10 +39,15 @@ use self::{
     bulk::Job,
     notices::Notices,
     requests::{Answers, Inquiries},
+    resets::KeptResets,
     search::Probe,
     servers::Servers,
 };
-pub use self::{bulk::Met, servers::Condition};
+pub use self::{
+    bulk::Met,
+    resets::{Full, MOST_KEPT},
+    servers::Condition,
+};
 use super::{
     backend::Backend,
     exchange::recent_us,
@@ -87,6 +93,10 @@ struct StoreHealth {
     /// What operators should know of servers that answer, as sentences.
     warnings: Mutex<Vec<String>>,
     round_trip: Mutex<RoundTrip>,
+    /// Resets that the store has not confirmed.
+    resets: Mutex<KeptResets>,
+    /// Wakes whoever tells the store of them.
+    reset_wanted: Notify,
 }
 
 impl StoreHealth {
@@ -98,7 +108,13 @@ impl StoreHealth {
             condition: Mutex::default(),
             warnings: Mutex::default(),
             round_trip: Mutex::new(round_trip),
+            resets: Mutex::default(),
+            reset_wanted: Notify::new(),
         }
+    }
+
+    fn resets(&self) -> MutexGuard<'_, KeptResets> {
+        self.resets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn warnings(&self) -> MutexGuard<'_, Vec<String>> {
@@ -216,7 +232,7 @@ impl Store {
         }
         let (answer, answered) = oneshot::channel();
         let count = inquiries.len();
-        let asked = Inquiries::Take { inquiries, answer: Some(answer) };
+        let asked = Inquiries { inquiries, answer: Some(answer) };
         self.requests.try_send(asked).map_err(|_| Unavailable)?;
         // The batch before may take its time, too.
         let answers = match tokio::time::timeout(2 * self.deadline, answered).await {
@@ -231,12 +247,16 @@ impl Store {
 
     /// Says something that needs no answer. It is lost if the store is gone.
     pub fn tell(&self, inquiries: Vec<Inquiry>) {
-        let _lost = self.requests.try_send(Inquiries::Take { inquiries: inquiries.into(), answer: None });
+        let _lost = self.requests.try_send(Inquiries { inquiries: inquiries.into(), answer: None });
     }
 
-    /// Forgets keys.
-    pub fn reset(&self, keys: Vec<String>) {
-        let _lost = self.requests.try_send(Inquiries::Reset { keys });
+    /// Has the store forget keys: as soon as it takes that, and before anything is asked about them then. Nobody waits for it.
+    pub fn reset(&self, keys: Vec<String>) -> Result<(), Full> {
+        if !keys.is_empty() {
+            self.known.resets().keep(keys)?;
+            self.known.reset_wanted.notify_one();
+        }
+        Ok(())
     }
 
     /// Waits until there is a connection to any server, as long as one is being made, and tells of the servers.

@@ -5,10 +5,13 @@ use crate::{
     policy::Policy,
     requests::{
         Outcome, Request,
-        asking::{Asking, NotRefunded},
+        asking::{Asking, NotRefunded, NotReset},
         decision_service::DecisionService,
     },
-    store::worker::tests::scripted::{Heard, Scripted, settle, with_scripted},
+    store::worker::{
+        MOST_KEPT,
+        tests::scripted::{Heard, Scripted, settle, with_scripted},
+    },
 };
 
 /// A plan that hosts count together, and an API that each counts for itself.
@@ -228,6 +231,35 @@ fn without_the_store_a_host_gives_its_share_and_gives_back_what_it_charged_itsel
         assert_eq!(outcome(&service, &too_much, Asking::Counted).await, Outcome::Refused { retry_us: None });
         // Nothing was charged here.
         assert_eq!(service.refund(&Request::new("nobody", "api"), 0).await, Err(NotRefunded::StoreAway));
+    });
+}
+
+#[test]
+fn a_reset_without_the_store_is_kept_for_it_and_one_more_than_are_kept_changes_nothing() {
+    with(STRICT, async |service, scripted| {
+        lose(&service, &scripted).await;
+        let request = Request::new("u", "api").costing(250);
+        let is_served = async || outcome(&service, &request, Asking::Counted).await.is_served();
+        assert!(is_served().await && !is_served().await, "half of 500");
+        service.reset(&request).await.unwrap();
+        assert!(is_served().await && !is_served().await, "it is all there again");
+        // A key of the API and one of the plan for each.
+        for n in 1..MOST_KEPT / 2 {
+            service.reset(&Request::new(&n.to_string(), "api")).await.unwrap();
+        }
+        assert_eq!(service.reset(&Request::new("one more", "api")).await, Err(NotReset::TooMany));
+        assert_eq!(service.reset(&request).await, Ok(()), "it is kept already");
+        assert!(is_served().await && !is_served().await);
+        settle().await;
+        assert_eq!(scripted.resets().len(), 0);
+        scripted.is_down(false);
+        // Nobody asks anything; the worker looks by itself.
+        let mut told = 0;
+        while told < MOST_KEPT {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            told += scripted.resets().len();
+        }
+        assert_eq!(service.reset(&Request::new("one more", "api")).await, Ok(()));
     });
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::shown::shown;
 use crate::requests::{
-    BadRequest, Decision, Nearest, Outcome, allowance::AllowanceLimit, asking::NotRefunded, seconds,
+    BadRequest, Decision, Nearest, Outcome, allowance::AllowanceLimit, asking::{NotRefunded, NotReset}, seconds,
 };
 
 /// An answer over HTTP.
@@ -274,6 +274,18 @@ impl From<NotRefunded> for Trouble {
             away @ NotRefunded::StoreAway => {
                 let field = Some((RETRY_AFTER, HeaderValue::from_static("1")));
                 Self { field, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, away.to_string()) }
+            }
+        }
+    }
+}
+
+impl From<NotReset> for Trouble {
+    fn from(not: NotReset) -> Self {
+        match not {
+            NotReset::Bad(bad) => bad.into(),
+            full @ NotReset::TooMany => {
+                let field = Some((RETRY_AFTER, HeaderValue::from_static("1")));
+                Self { field, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, full.to_string()) }
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{reply::RespReply, throttle::integer};
 use crate::{
     requests::{
         BadRequest, Decision, Outcome, Priority, Request,
-        asking::{Asking, NotRefunded},
+        asking::{Asking, NotRefunded, NotReset},
         decision_service::DecisionService,
         turns::Turn,
     },
@@ -67,6 +67,9 @@ pub enum CheckProblem {
     /// Units that cannot be given back.
     #[error(transparent)]
     NotRefunded(#[from] NotRefunded),
+    /// A key that cannot be reset.
+    #[error(transparent)]
+    NotReset(#[from] NotReset),
 }
 
 impl CheckProblem {

@@ -8,16 +8,17 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Unavailable, Worker, search::Probe};
+use super::{
+    Unavailable, Worker,
+    search::{Probe, at},
+};
 use crate::{
-    log,
     policy::address::Endpoint,
     store::{
         ask::Told,
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},
-        lease_batch,
         redis::{Call, StoreError},
     },
 };
@@ -29,9 +30,9 @@ const BATCH: usize = 1_000;
 pub(super) type Answers = Vec<Result<Told, Unavailable>>;
 
 /// What somebody wants of the store for requests.
-pub(super) enum Inquiries {
-    Take { inquiries: Arc<[Inquiry]>, answer: Option<oneshot::Sender<Answers>> },
-    Reset { keys: Vec<String> },
+pub(super) struct Inquiries {
+    pub(super) inquiries: Arc<[Inquiry]>,
+    pub(super) answer: Option<oneshot::Sender<Answers>>,
 }
 
 /// The answers of a batch to each who asked, who has so many of them.
@@ -44,7 +45,13 @@ impl<B: Backend> Worker<B> {
     /// Ends when nobody can ask any more.
     pub(super) async fn serve_requests(&self, mut queue: mpsc::Receiver<Inquiries>) {
         let mut batch = Vec::with_capacity(BATCH);
-        while queue.recv_many(&mut batch, BATCH).await > 0 {
+        loop {
+            let due = self.known.resets().due();
+            tokio::select! {
+                count = queue.recv_many(&mut batch, BATCH) => if count == 0 { break },
+                () = at(due), if due.is_some() => {}
+                () = self.known.reset_wanted.notified() => {}
+            }
             self.serve(std::mem::take(&mut batch)).await;
             self.report();
             if self.state().has_work() {
@@ -54,18 +61,13 @@ impl<B: Backend> Worker<B> {
     }
 
     async fn serve(&self, batch: Vec<Inquiries>) {
-        let (mut inquiries, mut waiting, mut resets) = (Vec::new(), Vec::new(), Vec::new());
-        for asked in batch {
-            match asked {
-                Inquiries::Take { inquiries: asked, answer } => {
-                    waiting.push((asked.len(), answer));
-                    inquiries.push(asked);
-                }
-                Inquiries::Reset { keys } => resets.extend(keys),
-            }
+        let (mut inquiries, mut waiting) = (Vec::new(), Vec::new());
+        for Inquiries { inquiries: asked, answer } in batch {
+            waiting.push((asked.len(), answer));
+            inquiries.push(asked);
         }
         self.reconnect().await;
-        self.forget(&resets).await;
+        self.forget().await;
         let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
         let answers = self.ask(&inquiries).await;
         for (told, answer) in dealt(answers, waiting) {
@@ -150,15 +152,6 @@ impl<B: Backend> Worker<B> {
             state.servers.heard(&server, error);
         }
         answers
-    }
-
-    async fn forget(&self, keys: &[String]) {
-        let Some(link) = self.link().filter(|_| !keys.is_empty()) else { return };
-        let calls: Vec<Call<'_>> = keys.iter().map(|key| lease_batch::reset(key)).collect();
-        let answers = link.run(&calls, Deadline::after(self.deadline)).await;
-        for error in answers.into_iter().filter_map(Result::err) {
-            log::warning(format!("a key was not reset in the store: {error}"));
-        }
     }
 }
 

@@ -201,7 +201,8 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-async fn at(moment: Option<Instant>) {
+/// Waits until a moment.
+pub(super) async fn at(moment: Option<Instant>) {
     tokio::time::sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 

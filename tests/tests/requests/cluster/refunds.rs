@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use ratelimit_tests::redis::{Options, Redis, wait_for};
+use ratelimit_tests::{
+    policies::REQUEST_ALGORITHMS,
+    redis::{Options, Proxy, Redis, wait_for},
+};
 use ratelimit_user::requests::{
     Outcome, Request,
     asking::{Asking, NotRefunded},
+    decision_service::DecisionService,
 };
 
-use super::{answer, block_on, hosts, policy};
+use super::{MODES, answer, block_on, hosts, hosts_within, is_served, policy};
 
 #[test]
 fn what_is_refunded_comes_back_where_it_was_charged_or_the_refund_is_refused() {
@@ -89,4 +93,128 @@ fn a_user_is_reset_on_all_hosts_and_what_is_refunded_can_be_used_again() {
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         assert!(serves(1).await);
     });
+}
+
+/// How many requests a host serves until it refuses one.
+fn served_until_refused(host: &DecisionService, request: &Request<'_>) -> u64 {
+    block_on(async {
+        let mut served = 0;
+        while is_served(host, request).await {
+            served += 1;
+            assert!(served < 1_000, "{request:?} is never refused");
+        }
+        served
+    })
+}
+
+/// APIs of every algorithm, whose limits hosts ask the store for each time, or hold leases of: `reset/ALGORITHM/MODE`.
+fn of_every_kind() -> (Vec<String>, String) {
+    let kinds = || REQUEST_ALGORITHMS.iter().flat_map(|algorithm| MODES.map(|mode| (*algorithm, mode)));
+    let api = |(algorithm, mode): (&str, &str)| {
+        // Fewer than 64 are never held.
+        let limit = if mode == "lease" { 66 } else { 6 };
+        let burst = if algorithm.ends_with("bucket") { format!(" burst {limit}") } else { String::new() };
+        format!(
+            "[[api]]\nname = \"reset/{algorithm}/{mode}\"\nlimits = [\"{limit}/day{burst}\"]\n\
+             algorithm = \"{algorithm}\"\nsharing = \"{mode}\"\n"
+        )
+    };
+    let names = kinds().map(|(algorithm, mode)| format!("reset/{algorithm}/{mode}")).collect();
+    (names, kinds().map(api).collect())
+}
+
+#[test]
+fn a_reset_without_the_store_counts_here_at_once_and_there_when_it_is_back() {
+    let server = Redis::single(Options::default());
+    let mut proxy = Proxy::to(server.port());
+    let (apis, further) = of_every_kind();
+    let hosts = hosts(2, &policy(&format!("redis://127.0.0.1:{}", proxy.port()), &further));
+    let is_up = |wanted: bool| {
+        wait_for("hosts that know", || {
+            // Somebody has to ask before a host finds out.
+            hosts.iter().for_each(|host| _ = block_on(is_served(host, &Request::new("nobody", &apis[0]))));
+            hosts.iter().all(|host| host.store().unwrap().is_up() == wanted).then_some(())
+        });
+    };
+    let limits: Vec<u64> =
+        apis.iter().map(|api| served_until_refused(&hosts[0], &Request::new("user", api))).collect();
+    proxy.refuse();
+    is_up(false);
+    for (api, limit) in apis.iter().zip(&limits) {
+        let user = Request::new("user", api);
+        // What the store has refused a moment ago is forgotten.
+        block_on(hosts[0].reset(&user)).unwrap();
+        let share = served_until_refused(&hosts[0], &user);
+        assert!((1..=limit / 2).contains(&share), "{api}: {share} is the share of one of three hosts");
+        block_on(hosts[0].reset(&user)).unwrap();
+        assert_eq!(served_until_refused(&hosts[0], &user), share, "{api}: once more, and no lease with it");
+        block_on(hosts[0].reset(&user)).unwrap();
+    }
+    proxy.accept_again();
+    is_up(true);
+    for (api, limit) in apis.iter().zip(&limits) {
+        let user = Request::new("user", api);
+        // Nobody asks the host that was told: the store hears of it all the same.
+        wait_for("a record that was forgotten", || {
+            (answer(&hosts[1], &user, Asking::Peeking).left == *limit).then_some(())
+        });
+        let all: u64 = [1, 0].iter().map(|host| served_until_refused(&hosts[*host], &user)).sum();
+        println!("{api}: {all} of {limit} after three resets");
+        assert!(all <= *limit, "{api}: {all}, three resets are one for the store, and give {limit}");
+        assert!(all > limit / 2, "{api}: {all} of {limit}");
+    }
+}
+
+#[test]
+fn a_reset_whose_answer_is_lost_forgets_what_was_counted_before_it_and_nothing_else() {
+    let server = Redis::single(Options::default());
+    let proxy = Proxy::to(server.port());
+    let further = "[[api]]\nname = \"few\"\nlimits = [\"6/day\"]\nalgorithm = \"fixed-window\"\n";
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let hosts = hosts_within(Duration::from_millis(500), 1, &policy(&url, further));
+    let (ann, zoe) = (Request::new("ann", "few"), Request::new("zoe", "few"));
+    let left = |user: &Request<'_>| answer(&hosts[0], user, Asking::Peeking).left;
+    let take = |user: Request<'_>| {
+        assert!(answer(&hosts[0], &user, Asking::Counted).outcome.is_served(), "{user:?}");
+    };
+    // The store has the script from then on: what is lost is the answer, not that the script is missing.
+    block_on(hosts[0].reset(&ann)).unwrap();
+    take(ann.costing(6));
+    take(zoe.costing(6));
+    proxy.lose_next_reply();
+    block_on(hosts[0].reset(&ann)).unwrap();
+    wait_for("an answer that is lost", || (proxy.lost_replies() == 1).then_some(()));
+    wait_for("a limit that is whole", || (left(&ann) == 6).then_some(()));
+    take(ann.costing(4));
+    // The store is told again of what it has not confirmed, before it is told of this one.
+    block_on(hosts[0].reset(&zoe)).unwrap();
+    wait_for("the next reset", || (left(&zoe) == 6).then_some(()));
+    assert_eq!(left(&ann), 2, "what was spent after the reset stays spent");
+}
+
+#[test]
+fn a_reset_that_the_store_has_not_heard_of_is_lost_with_the_host_and_gives_nothing_then() {
+    let server = Redis::single(Options::default());
+    let mut proxy = Proxy::to(server.port());
+    let further = "[[api]]\nname = \"few\"\nlimits = [\"6/day\"]\nalgorithm = \"fixed-window\"\nsharing = \"strict\"\n\
+                   [[api]]\nname = \"none\"\nlimits = [\"6/day\"]\nalgorithm = \"fixed-window\"\nwithout_store = \"refuse\"\n";
+    let text = policy(&format!("redis://127.0.0.1:{}", proxy.port()), further);
+    let (few, none) = (Request::new("user", "few"), Request::new("user", "none"));
+    let before = hosts(1, &text);
+    assert_eq!([few, none].map(|user| served_until_refused(&before[0], &user)), [6, 6]);
+    proxy.refuse();
+    wait_for("a host that knows", || {
+        block_on(is_served(&before[0], &Request::new("nobody", "few")));
+        (!before[0].store().unwrap().is_up()).then_some(())
+    });
+    block_on(before[0].reset(&few)).unwrap();
+    block_on(before[0].reset(&none)).unwrap();
+    assert!(
+        !block_on(is_served(&before[0], &none)),
+        "a reset gives nothing where nothing is given without the store"
+    );
+    drop(before);
+    proxy.accept_again();
+    let after = hosts(1, &text);
+    assert_eq!([few, none].map(|user| served_until_refused(&after[0], &user)), [0, 0], "ask for it again");
 }

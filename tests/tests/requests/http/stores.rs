@@ -6,7 +6,7 @@ use std::{
 };
 
 use ratelimit_tests::{
-    redis::{Options, Redis, wait_for},
+    redis::{Options, Redis, free_port, wait_for},
     service::{Client, Service},
 };
 
@@ -129,4 +129,27 @@ fn a_store_that_evicts_is_warned_of_for_as_long_as_it_does() {
     forgetful(1);
     service.wait_for_log("has maxmemory-policy volatile-ttl");
     assert_eq!(service.log().matches(&says).count(), 1, "each is said once");
+}
+
+#[test]
+fn a_reset_without_the_store_gives_this_host_its_share_again_and_no_answer_waits() {
+    let algorithms = ["token-bucket", "fixed-window", "sliding-window", "sliding-log"];
+    let api = |algorithm: &&str| {
+        format!("[[api]]\nname = \"{algorithm}\"\nlimits = [\"4/hour\"]\nalgorithm = \"{algorithm}\"\n")
+    };
+    let apis: String = algorithms.iter().map(api).collect();
+    let service = Service::start_listening(
+        &format!("{apis}[cluster]\nredis = \"redis://127.0.0.1:{}\"\nhosts = 1\n", free_port()),
+        "",
+    );
+    for algorithm in algorithms {
+        let ask = || service.get(&format!("/v1/check?user=ann&api={algorithm}")).status;
+        for _ in 0..3 {
+            assert_eq!([(); 5].map(|()| ask()), [200, 200, 200, 200, 429], "{algorithm}");
+            let began = Instant::now();
+            let question = format!("{{\"user\": \"ann\", \"api\": \"{algorithm}\"}}");
+            assert_eq!(service.open().post("/v1/reset", &question).status, 204, "{algorithm}");
+            assert!(began.elapsed() < Duration::from_millis(500), "{algorithm}: {:?}", began.elapsed());
+        }
+    }
 }
