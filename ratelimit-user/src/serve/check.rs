@@ -97,8 +97,10 @@ impl Visit {
     async fn route(&self, request: Request<Incoming>) -> Result<HttpAnswer, Trouble> {
         let path = request.uri().path();
         let is_open = matches!(path, "/healthz" | "/readyz");
-        if !is_open {
-            self.admit(request.headers())?;
+        match path {
+            "/healthz" | "/readyz" => {}
+            "/v1/reset" => self.admit_reset(request.headers())?,
+            _ => self.admit(request.headers())?,
         }
         // Who asks only whether the service lives has shown nothing.
         if !is_open || self.door.token.is_none() {
@@ -135,10 +137,24 @@ impl Visit {
         }
     }
 
+    /// Lets those reset who show the operator's token, where there is one, on whatever way they come. A reset gives a whole limit again: whoever may
+    /// only ask could otherwise ask without end.
+    fn admit_reset(&self, headers: &HeaderMap) -> Result<(), Trouble> {
+        let Some(operator_token) = &self.door.operator_token else { return self.admit(headers) };
+        let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        if shown.is_some_and(|shown| operator_token.is(shown)) {
+            return Ok(());
+        }
+        self.admit(headers)?;
+        Err(Trouble::new(StatusCode::FORBIDDEN, answer::NO_RESET))
+    }
+
     /// Lets those change something who have shown more than that they are on this host, and no page that somebody's browser has open: it can
     /// send JSON to another site only if that site says so.
-    fn admit_change(&self, headers: &HeaderMap) -> Result<(), Trouble> {
-        if !self.door.is_shown {
+    fn admit_change(&self, errand: Errand, headers: &HeaderMap) -> Result<(), Trouble> {
+        // Where operators have a token, whoever got as far as a reset has shown it.
+        let is_operator = errand == Errand::Reset && self.door.operator_token.is_some();
+        if !self.door.is_shown && !is_operator {
             return Err(Trouble::new(StatusCode::FORBIDDEN, answer::NO_CHANGE));
         }
         match headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) {
@@ -169,7 +185,7 @@ impl Visit {
         // What proxies say about addresses is the same for all of them.
         let (head, body) = request.into_parts();
         if errand.is_change() {
-            self.admit_change(&head.headers)?;
+            self.admit_change(errand, &head.headers)?;
         }
         let text = batch::read(body).await?;
         let origin = |claimed| forwarded::origin(&self.door, claimed, &head.headers);

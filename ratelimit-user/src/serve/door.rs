@@ -14,7 +14,7 @@ pub struct Door {
     pub token: Option<Arc<Token>>,
     /// What whoever looks at the dashboard must show, if anything. Over a socket's file too: behind it is most often a proxy, and before that anybody.
     pub viewer_token: Option<Arc<Token>>,
-    /// What operators show in the dashboard to change something, if that is possible.
+    /// What operators show to change something in the dashboard, if that is possible, and to reset keys.
     pub operator_token: Option<Arc<Token>>,
     /// What the dashboard has of the daemon.
     pub gallery: Option<Gallery>,

@@ -160,13 +160,16 @@ impl ServedSockets {
                 tasks.spawn(Arc::clone(places).look_after());
             }
         }
+        // Operators show their token over HTTP. Where nobody listens for that, there is none.
+        let has_http = self.bound.iter().any(|(protocol, _)| *protocol == Protocol::Http);
         for (protocol, bound) in &self.bound {
             let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
             let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
             let (decisions, places, token) =
                 (Arc::clone(&decisions), Arc::clone(places), self.credentials.token.clone());
-            let (operator_token, gallery) = (self.credentials.operator_token.clone(), gallery.clone());
+            let operator_token = self.credentials.operator_token.clone().filter(|_| has_http);
+            let gallery = gallery.clone();
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 let viewer_token = token.clone();

@@ -12,7 +12,10 @@ use serde::Serialize;
 
 use super::shown::shown;
 use crate::requests::{
-    BadRequest, Decision, Nearest, Outcome, allowance::AllowanceLimit, asking::{NotRefunded, NotReset}, seconds,
+    BadRequest, Decision, Nearest, Outcome,
+    allowance::AllowanceLimit,
+    asking::{NotRefunded, NotReset},
+    seconds,
 };
 
 /// An answer over HTTP.
@@ -39,6 +42,9 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 /// Why something is not changed for a caller that has shown nothing.
 pub(super) const NO_CHANGE: &str = "changes need more than being on this host; name a token_file in [listen] and send Authorization: Bearer \
                                     TOKEN, or use a socket in the file system";
+/// Why something is not forgotten for somebody who may ask.
+pub(super) const NO_RESET: &str = "resets need the operator's token, the one of operator_token_file in [listen]; send it as Authorization: \
+                                   Bearer TOKEN. What one request was charged, /v1/refund gives back without it";
 /// Why something is not changed by a body of another kind.
 pub(super) const NO_JSON: &str =
     "changes are taken from bodies of JSON that say so; send Content-Type: application/json";

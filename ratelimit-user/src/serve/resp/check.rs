@@ -61,6 +61,11 @@ pub enum CheckProblem {
         "changes need more than being on this host; name a token_file in [listen] and AUTH with the token, or use a socket in the file system"
     )]
     NoChange,
+    /// A reset where operators have a token of their own, which nobody shows over this protocol.
+    #[error(
+        "resets need the operator's token, the one of operator_token_file in [listen]; send it with POST /v1/reset over HTTP"
+    )]
+    NoReset,
     /// A question that the engine does not take.
     #[error(transparent)]
     Bad(#[from] BadRequest),
@@ -76,7 +81,7 @@ impl CheckProblem {
     /// The word that errors of its kind begin with.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::NoChange => "NOPERM",
+            Self::NoChange | Self::NoReset => "NOPERM",
             _ => "ERR",
         }
     }
@@ -237,6 +242,9 @@ pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>)
 pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
     let mut parts = NO_PARTS;
     let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
+    if door.operator_token.is_some() {
+        return Err(CheckProblem::NoReset);
+    }
     changing(door)?.reset(&question.request(&parts)).await?;
     reply.word("OK");
     Ok(())

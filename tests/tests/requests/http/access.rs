@@ -113,6 +113,59 @@ fn nothing_is_changed_for_who_is_just_on_this_host_nor_for_a_page_in_a_browser()
 }
 
 #[test]
+fn where_operators_have_a_token_nobody_resets_without_it_and_askers_still_give_back() {
+    const ASKING: &str = "a-token-for-those-who-ask";
+    const OPERATORS: &str = "a-token-for-operators-only";
+    let file = |name: &str, token: &str| {
+        let file = std::env::temp_dir().join(format!("ratelimit-{name}-{}", std::process::id()));
+        fs::write(&file, token).expect("write the token");
+        file
+    };
+    let (asking, operators) = (file("asking", ASKING), file("operators", OPERATORS));
+    let named = format!("operator_token_file = \"{}\"", operators.display());
+    let guarded =
+        Service::start_listening(POLICY, &format!("token_file = \"{}\"\n{named}", asking.display()));
+    let open = Service::start_listening(POLICY, &named);
+    [&asking, &operators].iter().for_each(|file| fs::remove_file(file).expect("remove the token"));
+    let question = "{\"user\":\"ann\",\"api\":\"a\"}";
+    for (service, shown, reset, refund) in [
+        (&guarded, None, 401, 401),
+        (&guarded, Some("a-token-that-is-neither"), 401, 401),
+        (&guarded, Some(ASKING), 403, 204),
+        // It is for resets, and for the dashboard.
+        (&guarded, Some(OPERATORS), 204, 401),
+        (&open, None, 403, 403),
+        (&open, Some("a-token-that-is-neither"), 403, 403),
+        (&open, Some(OPERATORS), 204, 403),
+    ] {
+        let shown = shown.map(|token| format!("Bearer {token}"));
+        let mut fields = vec![("Content-Type", "application/json")];
+        fields.extend(shown.iter().map(|shown| ("Authorization", shown.as_str())));
+        for (path, status) in [("/v1/refund", refund), ("/v1/reset", reset)] {
+            let spent = service.open().get("/v1/check?user=ann&api=a&cost=5").status;
+            let reply = service.connect().ask("POST", path, &fields, question);
+            assert_eq!(reply.status, status, "{path} with {shown:?}, after {spent}");
+            if path == "/v1/reset" && status == 403 {
+                let detail = reply.json()["detail"].to_string();
+                assert!(detail.contains("resets need the operator's token"), "{detail}");
+            }
+        }
+        let after = service.open().get("/v1/check?user=ann&api=a&cost=5&peek=1").status;
+        assert_eq!(after == 200, reset == 204, "{shown:?}");
+    }
+    // Rights to the socket's file are enough to ask and to give back, and not for this.
+    for (path, status) in [("/v1/refund", 204), ("/v1/reset", 403)] {
+        assert_eq!(guarded.open().post(path, question).status, status, "{path}");
+    }
+    let fields =
+        [("Content-Type", "application/json"), ("Authorization", "Bearer a-token-for-operators-only")];
+    assert_eq!(guarded.open().ask("POST", "/v1/reset", &fields, question).status, 204);
+    let mut caller = Caller::open(&guarded.resp_socket());
+    assert!(caller.ask("RESETKEY ann a").starts_with("-NOPERM resets need the operator's token"));
+    assert_eq!(caller.ask("REFUND ann a"), "OK");
+}
+
+#[test]
 fn beyond_loopback_a_certificate_of_ours_lets_callers_in_and_no_other_does() {
     let certificates = Certificates::new();
     let file = |name| certificates.file(name).display().to_string();
