@@ -9,7 +9,7 @@ use crate::{
     policy::address::{Password, StoreAddress},
 };
 
-/// Where a password may be that no other user of the host can read.
+/// Where a password was once taken from. Whoever may read the environment of the process has it then, and so has every program that is started from the same shell or unit.
 const VARIABLE: &str = "RATELIMIT_REDIS_PASSWORD";
 
 /// The store, instead of the policy's.
@@ -19,28 +19,34 @@ pub(super) struct StoreOptions {
     /// redis+cluster://, without a password
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// File with the password for --redis in its first line; without it, the environment variable RATELIMIT_REDIS_PASSWORD is used
+    /// File with the password for --redis in its first line
     #[arg(long, value_name = "FILE", requires = "redis")]
     redis_password_file: Option<PathBuf>,
 }
 
 impl StoreOptions {
-    /// The address, if there is one.
+    /// The address, if there is one. A password in the environment is refused, whatever else is named: whoever put it there believes that it is used.
     pub(super) fn address(self) -> Result<Option<StoreAddress>, Failure> {
-        self.with(env::var(VARIABLE).ok().filter(|password| !password.is_empty()))
+        self.with(env::var_os(VARIABLE).is_some_and(|password| !password.is_empty()))
     }
 
-    fn with(self, in_environment: Option<String>) -> Result<Option<StoreAddress>, Failure> {
+    fn with(self, is_in_environment: bool) -> Result<Option<StoreAddress>, Failure> {
+        if is_in_environment {
+            return Err(Failure::usage(format!(
+                "{VARIABLE} is set, and no password is taken from the environment; write it into a file that only the daemon may read, name that with \
+                 --redis-password-file or with password_file in [cluster], and unset the variable"
+            )));
+        }
         let Some(url) = self.redis else { return Ok(None) };
         let wrong = |why: String| Failure::usage(format!("--redis: {why}"));
-        let apart =
-            self.redis_password_file.map(Password::InFile).or_else(|| in_environment.map(Password::Known));
+        let apart = self.redis_password_file.map(Password::InFile);
         // A password in the address is an error of its own here, whatever else is wrong with the address.
         if url.parse::<StoreAddress>().is_ok_and(|address| address.login.is_some()) {
-            return Err(wrong(format!(
+            return Err(wrong(
                 "the address has a password in it, which everybody on this host could read in the list of processes; leave it out and name a \
-                 file with --redis-password-file, or put it into {VARIABLE}"
-            )));
+                 file with --redis-password-file"
+                    .to_owned(),
+            ));
         }
         StoreAddress::parse_with(&url, apart).map(Some).map_err(|error| wrong(error.to_string()))
     }
@@ -50,30 +56,42 @@ impl StoreOptions {
 mod tests {
     use super::*;
 
-    fn address(url: &str, file: Option<&str>, variable: Option<&str>) -> Result<StoreAddress, String> {
+    fn address(url: &str, file: Option<&str>) -> Result<StoreAddress, String> {
         let options = StoreOptions { redis: Some(url.into()), redis_password_file: file.map(PathBuf::from) };
-        let address = options.with(variable.map(str::to_owned));
-        address.map(Option::unwrap).map_err(|failure| failure.message)
+        options.with(false).map(Option::unwrap).map_err(|failure| failure.message)
     }
 
     #[test]
-    fn the_password_is_in_a_file_or_in_the_environment_and_never_in_a_word() {
-        let password =
-            |url, file, variable| address(url, file, variable).unwrap().login.map(|login| login.password);
-        assert_eq!(password("redis://h", None, None), None);
+    fn the_password_is_in_a_file_and_never_in_a_word() {
+        let password = |url, file| address(url, file).unwrap().login.map(|login| login.password);
+        assert_eq!(password("redis://h", None), None);
         let in_file = || Some(Password::InFile("/p".into()));
-        assert_eq!(password("redis://h", Some("/p"), Some("x")), in_file());
-        assert_eq!(password("redis://acme@h", Some("/p"), None), in_file());
-        assert_eq!(password("redis://h", None, Some("x")), Some(Password::Known("x".into())));
+        assert_eq!(password("redis://h", Some("/p")), in_file());
+        assert_eq!(password("redis://acme@h", Some("/p")), in_file());
         for url in [
             "redis://:hunter2@h",
             "redis://u:hunter2@h:1/2",
             "redis+unix://:hunter2@/s",
             "redis://u:hunter2@h:port",
         ] {
-            for (file, variable) in [(None, None), (Some("/p"), None), (None, Some("x"))] {
-                let said = address(url, file, variable).unwrap_err();
+            for file in [None, Some("/p")] {
+                let said = address(url, file).unwrap_err();
                 assert!(said.starts_with("--redis: ") && !said.contains("hunter2"), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_in_the_environment_is_refused_whatever_else_is_named() {
+        for redis in [None, Some("redis://h".to_owned())] {
+            for redis_password_file in [None, redis.is_some().then(|| PathBuf::from("/p"))] {
+                let options = StoreOptions { redis: redis.clone(), redis_password_file };
+                let said = options.with(true).unwrap_err().message;
+                assert!(
+                    said.contains("RATELIMIT_REDIS_PASSWORD is set")
+                        && said.contains("--redis-password-file"),
+                    "{said}"
+                );
             }
         }
     }

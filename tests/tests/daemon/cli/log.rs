@@ -1,6 +1,6 @@
 //! The log of a daemon: for people, for programs, for the journal.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use ratelimit_tests::{
     answer::assert_refused,
@@ -111,7 +111,9 @@ fn the_journal_has_the_time_itself_and_gets_a_priority_for_each_line() {
         .args(["bash", "-c", script, "bash"])
         .args(&words[at..])
         .args(["--iface", EDGE]);
-    command.env("RATELIMIT_REDIS_PASSWORD", "hunter2").args(["--redis", "redis://127.0.0.1:9"]);
+    let password = edge.dir().join("password");
+    fs::write(&password, "hunter2\n").unwrap();
+    command.args(["--redis", "redis://127.0.0.1:9", "--redis-password-file"]).arg(&password);
     let daemon = Daemon::start(command);
     daemon.wait_for_log("<4>ratelimit: warning: ");
     let log = daemon.log();

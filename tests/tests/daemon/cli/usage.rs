@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 use ratelimit_tests::{
     answer::{assert_refused, said, stdout},
     bpffs::Scratch,
-    daemon::Edge,
+    daemon::{Edge, binary},
 };
 
 use super::{NOBODY, copy_of_binary, ratelimit};
@@ -110,7 +110,15 @@ fn no_mistake_in_a_command_line_shows_a_password() {
         assert!(!said(&output).contains("hunter2"), "{words:?}: {}", said(&output));
     }
     let refused = ratelimit(&["serve", "--policy", "p", "--redis", "redis://:x@h"]);
-    assert_refused(&refused, 2, &["list of processes", "--redis-password-file", "RATELIMIT_REDIS_PASSWORD"]);
+    assert_refused(&refused, 2, &["list of processes", "--redis-password-file"]);
+    // Nor is one taken from the environment, which every program that is started beside it has too.
+    for verb in ["run", "serve"] {
+        let mut command = Command::new(binary("ratelimit"));
+        command.env("RATELIMIT_REDIS_PASSWORD", "hunter2").args([verb, "--policy", "p"]);
+        let refused = command.output().unwrap();
+        assert_refused(&refused, 2, &["RATELIMIT_REDIS_PASSWORD is set", "--redis-password-file"]);
+        assert!(!said(&refused).contains("hunter2"), "{verb}: {}", said(&refused));
+    }
 }
 
 #[test]
