@@ -2,11 +2,13 @@
 //! of each attempt on standard error, a line each.
 //!
 //! Arguments: the control socket, a file that only root may read, a directory that everybody may write, and the daemon's process.
+#![expect(unsafe_code, reason = "an intruder makes system calls that nobody wraps")]
 
 use std::{fs, io, net::TcpListener, os::unix::net::UnixStream, process::Command};
 
+use nix::libc;
 use ratelimit_user::daemon::front::FrontProcess;
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 fn main() {
@@ -20,6 +22,7 @@ fn main() {
 
 fn attempts(control: &str, secret: &str, writable: &str, daemon: &str) {
     let pid: i32 = daemon.parse().expect("a process");
+    let own = std::process::id() as i32;
     let daemon = Pid::from_raw(pid).expect("a process");
     say("list BPF programs", aya::programs::loaded_programs().next().transpose().map_err(io::Error::other));
     say("open a packet socket", Socket::new(Domain::PACKET, Type::RAW, None));
@@ -33,6 +36,17 @@ fn attempts(control: &str, secret: &str, writable: &str, daemon: &str) {
     say("read the daemon's memory", fs::File::open(format!("/proc/{pid}/mem")));
     say("read the daemon's environment", fs::read(format!("/proc/{pid}/environ")));
     say("signal the daemon", rustix::process::test_kill_process(daemon).map_err(io::Error::from));
+    // Signal 0 asks whether one could be sent.
+    say("signal a thread of the daemon", call(libc::SYS_tgkill, [pid.into(), pid.into(), 0]));
+    say("signal a thread of its own", call(libc::SYS_tgkill, [own.into(), own.into(), 0]));
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    say("change limits of the daemon", prlimit(Some(daemon), Resource::Core, none).map_err(io::Error::from));
+    say("change limits of its own", prlimit(None, Resource::Core, none).map_err(io::Error::from));
+    let kill = libc::SIGKILL.into();
+    say("have a file signal the daemon", call(libc::SYS_fcntl, [0, libc::F_SETOWN.into(), pid.into()]));
+    say("choose what a file signals", call(libc::SYS_fcntl, [0, F_SETSIG, kill]));
+    let at = std::ptr::from_ref(&pid) as i64;
+    say("have a socket signal the daemon", call(libc::SYS_ioctl, [0, FIOSETOWN, at]));
     say("run a program", Command::new("/bin/true").status());
     say("become root", rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(io::Error::from));
     say("bind a TCP port", TcpListener::bind("127.0.0.1:0"));
@@ -40,6 +54,20 @@ fn attempts(control: &str, secret: &str, writable: &str, daemon: &str) {
     say("resolve a name", fs::read("/etc/hosts"));
     say("open a UDP socket", Socket::new(Domain::IPV4, Type::DGRAM, None));
     say("start a thread", std::thread::Builder::new().spawn(|| ()).map(|thread| thread.join().is_ok()));
+}
+
+/// `F_SETSIG` of `fcntl.h` and `FIOSETOWN` of `asm-generic/sockios.h`.
+const F_SETSIG: i64 = 10;
+const FIOSETOWN: i64 = 0x8901;
+
+/// A system call, as whoever has taken over a process makes it.
+fn call(number: i64, [first, second, third]: [i64; 3]) -> io::Result<i64> {
+    // SAFETY: signal 0 does nothing, the others change who is signalled for a descriptor; the one address that is passed on is that of a number that
+    // outlives the call.
+    match unsafe { libc::syscall(number, first, second, third) } {
+        -1 => Err(io::Error::last_os_error()),
+        done => Ok(done),
+    }
 }
 
 fn say<T>(what: &str, done: io::Result<T>) {

@@ -49,6 +49,14 @@ const READABLE: [&str; 18] = [
 /// A thread, and nothing but a thread: another process would have a number that the daemon does not know.
 const THREAD: u64 = libc::CLONE_THREAD as u64;
 
+/// What `fcntl` is told to have a file signal a process: `F_SETOWN`, `F_SETOWN_EX` and `F_SETSIG`.
+const SIGNALS_OF_FILES: [u64; 3] = [libc::F_SETOWN as u64, F_SETOWN_EX, F_SETSIG];
+/// `F_SETOWN_EX` and `F_SETSIG` of `fcntl.h`, which are the same on every machine.
+const F_SETOWN_EX: u64 = 15;
+const F_SETSIG: u64 = 10;
+/// What `ioctl` is told to have a socket signal a process: `FIOSETOWN` and `SIOCSPGRP` of `asm-generic/sockios.h`.
+const OWNERS_OF_SOCKETS: [u64; 2] = [0x8901, 0x8902];
+
 const NO_LANDLOCK: &str =
     "this kernel has no Landlock: the front process can read every file that its user can read";
 const SAME_USER: &str = "the front process keeps the user of the daemon, without capabilities: the daemon may not change users; with CAP_SETUID and \
@@ -123,6 +131,18 @@ fn leave_calls() -> Result<(), seccompiler::Error> {
         families.iter().map(|family| only(0, SeccompCmpOp::Eq, *family as u64)).collect();
     rules.insert(libc::SYS_socket, families?);
     rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(THREAD), THREAD)?]);
+    // Kernels before 6.12 let a process signal others of its user, whatever Landlock says; and limits of another process are no file.
+    let own = u64::from(std::process::id());
+    rules.insert(libc::SYS_tgkill, vec![only(0, SeccompCmpOp::Eq, own)?]);
+    rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Eq, 0)?]);
+    // A file can be told whom to signal, and how, when there is something to read.
+    let none_of = |values: &[u64]| {
+        let condition =
+            |value: &u64| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value);
+        SeccompRule::new(values.iter().map(condition).collect::<Result<_, _>>()?)
+    };
+    rules.insert(libc::SYS_fcntl, vec![none_of(&SIGNALS_OF_FILES)?]);
+    rules.insert(libc::SYS_ioctl, vec![none_of(&OWNERS_OF_SOCKETS)?]);
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
     // As on a kernel without the call: libraries have another way then, as from clone3, whose flags cannot be looked at, to clone.
     let absent = SeccompAction::Errno(libc::ENOSYS as u32);
@@ -151,7 +171,6 @@ const CALLS: &[i64] = &[
     libc::SYS_exit_group,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_futex,
@@ -169,7 +188,6 @@ const CALLS: &[i64] = &[
     libc::SYS_gettid,
     libc::SYS_gettimeofday,
     libc::SYS_getuid,
-    libc::SYS_ioctl,
     libc::SYS_lseek,
     libc::SYS_madvise,
     libc::SYS_membarrier,
@@ -184,7 +202,6 @@ const CALLS: &[i64] = &[
     libc::SYS_ppoll,
     libc::SYS_prctl,
     libc::SYS_pread64,
-    libc::SYS_prlimit64,
     libc::SYS_read,
     libc::SYS_readlinkat,
     libc::SYS_readv,
@@ -208,7 +225,6 @@ const CALLS: &[i64] = &[
     libc::SYS_socketpair,
     libc::SYS_statx,
     libc::SYS_sysinfo,
-    libc::SYS_tgkill,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     libc::SYS_uname,
