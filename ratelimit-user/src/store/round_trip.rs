@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::stretched_tick::StretchedTick;
+use super::stretched_tick::{LONGEST_WAY, StretchedTick};
 
 /// The shortest deadline: a busy store takes that long now and then.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -43,6 +43,19 @@ impl RoundTrip {
             usual: None,
             missed: 0,
             stretched: StretchedTick::new(tick, lease),
+        }
+    }
+
+    /// What a front process says that was measured, within what can be: tick and lease are this host's. A front that was taken over says anything, and
+    /// times that nobody can double must not end the conversation about leases.
+    pub fn believed(self, told: Self) -> Self {
+        let short = |time: Duration| time.min(LONGEST_WAY);
+        Self {
+            last: short(told.last),
+            usual: told.usual.map(|(mean, deviation)| (short(mean), short(deviation))),
+            missed: told.missed.min(DOUBLINGS),
+            stretched: self.stretched.believed(told.stretched),
+            ..self
         }
     }
 
@@ -112,6 +125,29 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_front_process_says_was_measured_ends_nothing_however_long_it_is() {
+        let (tick, lease) = (Duration::from_millis(50), Duration::from_secs(1));
+        let own = RoundTrip::new(tick, lease);
+        let long = "{\"secs\":18446744073709551615,\"nanos\":999999999}";
+        let none = "{\"secs\":0,\"nanos\":0}";
+        for (interval, missed) in [(long, u32::MAX), (none, 40)] {
+            let text = format!(
+                "{{\"tick\":{long},\"lease\":{long},\"last\":{long},\"usual\":[{long},{long}],\"missed\":{missed},\
+                 \"stretched\":{{\"tick\":{long},\"longest\":{none},\"interval\":{interval},\"way\":{long}}}}}"
+            );
+            let mut told = own.believed(serde_json::from_str(&text).unwrap());
+            assert!(told.deadline() <= lease && told.connecting() <= 3 * lease);
+            assert!(told.beyond_tick() <= 3 * LONGEST_WAY);
+            told.took(Duration::from_millis(1), 1);
+            told.missed();
+            assert!(told.stretched_by() <= lease);
+        }
+        let mut measured = own;
+        measured.took(Duration::from_millis(3), 1);
+        assert_eq!(own.believed(measured), measured, "what can be is believed");
+    }
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

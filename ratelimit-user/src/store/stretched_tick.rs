@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest that a stretched tick gets: blocks travel with the exchanges, and are to be everywhere in about a second.
 const LONGEST: Duration = Duration::from_millis(500);
+/// The longest way to a store that is believed. Nothing is shared over a longer one, and sums of such times stay small.
+pub(super) const LONGEST_WAY: Duration = Duration::from_secs(3_600);
 /// Parts of a lease: one that is renewed once in this part is renewed in time, also if an answer is lost.
 const PART_OF_LEASE: u32 = 4;
 /// Time in the store's queue that nobody minds: half of what requests wait for an answer.
@@ -40,6 +42,12 @@ impl StretchedTick {
     pub fn new(tick: Duration, lease: Duration) -> Self {
         let longest = (lease / PART_OF_LEASE).min(LONGEST).max(tick);
         Self { tick, longest, interval: tick, way: None }
+    }
+
+    /// What somebody else has found, within what can be: the tick and the longest interval are this host's.
+    pub(super) fn believed(self, told: Self) -> Self {
+        let interval = told.interval.clamp(self.tick, self.longest);
+        Self { interval, way: told.way.map(|way| way.min(LONGEST_WAY)), ..self }
     }
 
     /// An answer about so many records came after so long.

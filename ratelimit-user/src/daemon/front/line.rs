@@ -145,9 +145,10 @@ impl Front {
         *open(&self.0.round_trip)
     }
 
-    /// Notes how long the store took to answer.
+    /// Notes how long the store took to answer, as far as that can be.
     pub(super) fn measured(&self, round_trip: RoundTrip) {
-        *open(&self.0.round_trip) = round_trip;
+        let mut known = open(&self.0.round_trip);
+        *known = known.believed(round_trip);
     }
 }
 
