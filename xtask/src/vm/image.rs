@@ -12,7 +12,7 @@ use crate::{tool, workspace};
 
 /// The test program whose modules are the suites: it loads the kernel program.
 const PROGRAM: &str = "packets";
-/// Suites that load the program and need nothing a guest lacks: no namespaces, no other programs.
+/// Suites that guests run. The other modules of the program could run there too, but loading the kernel program takes an emulated guest seconds for each test.
 pub(super) const SUITES: [&str; 8] =
     ["object", "verdicts", "express", "differential", "prefilter", "cpus", "leases", "samples"];
 
