@@ -368,12 +368,15 @@ fn files_that_contributing_names_exist() {
 }
 
 /// A heading of CONTRIBUTING.md, and words that occur wherever the code knows the thing that it is about.
-const ADDITIONS: [(&str, &[&str]); 5] = [
+const ADDITIONS: [(&str, &[&str]); 8] = [
     ("A policy key", &["end_after"]),
     ("A policy key that more than one part obeys", &["new_sources_per_cpu"]),
     ("A verb", &["Rollback"]),
     ("A metric", &["drop_reports_lost", "ratelimit_drop_reports_lost_total"]),
     ("A request algorithm", &["SlidingLog", "Counting for Log"]),
+    ("An L4 protocol", &["Transport::UDP", "Protocol::Udp", "IpProto::Udp"]),
+    ("A reason", &["VlanDepth"]),
+    ("A store", &["RedisLink"]),
 ];
 
 /// Rust files of the product without their tests, as CONTRIBUTING.md names them, and what they say.
