@@ -1,11 +1,9 @@
 //! The answer to a SYN.
 
-use network_types::tcp::TcpHdr;
-
 use super::options::Offer;
 use crate::{
     notes::Notes,
-    reply::{Check, Pen, Reply, Route, TCP},
+    reply::{Check, Pen, Reply, Route, TCP, tcp},
     segment::Segment,
 };
 
@@ -52,37 +50,38 @@ pub(super) fn build<N: Notes>(
     terms: &Terms,
     network_at: usize,
 ) -> Reply {
-    let mut tcp = Pen::new(notes);
-    let words = tcp_header(&mut tcp, syn, offer, terms);
+    let mut header = Pen::new(notes);
+    let words = tcp_header(&mut header, syn, offer, terms);
     let route = Route { source: syn.destination, destination: syn.source, protocol: TCP, network_at };
-    Reply::with_body(tcp, words, Check::Upper(4), &route)
+    Reply::with_body(header, words, Check::Upper(tcp::CHECKSUM), &route)
 }
 
 /// Writes a header without its checksum, and says how many words it has.
 #[inline(always)]
-fn tcp_header<N: Notes>(tcp: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &Terms) -> u32 {
+fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &Terms) -> u32 {
     let window = (FIRST_FLIGHT * u32::from(terms.mss).min(LARGEST_COOKIE_MSS)).min(terms.room);
-    tcp.body(0, syn.ports().rotate_left(16));
-    tcp.body(1, terms.cookie.to_be());
-    tcp.body(2, syn.sequence().wrapping_add(1).to_be());
-    tcp.body(5, (0x0204_0000 | u32::from(terms.mss)).to_be());
-    tcp.body(4, 0);
-    let mut words = TcpHdr::LEN as u32 / 4 + 1;
+    header.body(tcp::PORTS, syn.ports().rotate_left(16));
+    header.body(tcp::SEQUENCE, terms.cookie.to_be());
+    header.body(tcp::ACKNOWLEDGED, syn.sequence().wrapping_add(1).to_be());
+    header.body(tcp::OPTIONS, (0x0204_0000 | u32::from(terms.mss)).to_be());
+    header.body(tcp::CHECKSUM, 0);
+    let mut words = tcp::OPTIONS as u32 + 1;
     // Without a timestamp to carry them, the kernel would not know of the other options.
     if terms.options
         && let Some(theirs) = offer.timestamp()
     {
         let scales = offer.window_scale().zip(terms.window_scale);
-        tcp.body(6, (if offer.sack() { 0x0402_080a_u32 } else { 0x0101_080a }).to_be());
-        tcp.body(7, timestamp(offer, scales.map(|(theirs, _)| theirs), terms.now_ms).to_be());
-        tcp.body(8, theirs.to_be());
+        header.body(tcp::OPTIONS + 1, (if offer.sack() { 0x0402_080a_u32 } else { 0x0101_080a }).to_be());
+        header
+            .body(tcp::OPTIONS + 2, timestamp(offer, scales.map(|(theirs, _)| theirs), terms.now_ms).to_be());
+        header.body(tcp::OPTIONS + 3, theirs.to_be());
         words += 3;
         if let Some((_, ours)) = scales {
-            tcp.body(9, (0x0103_0300 | u32::from(ours)).to_be());
+            header.body(tcp::OPTIONS + 4, (0x0103_0300 | u32::from(ours)).to_be());
             words += 1;
         }
     }
-    tcp.body(3, ((words << 28) | (SYN_ACK << 16) | window).to_be());
+    header.body(tcp::SHAPE, ((words << 28) | (SYN_ACK << 16) | window).to_be());
     words
 }
 

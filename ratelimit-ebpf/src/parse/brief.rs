@@ -70,7 +70,10 @@ const SHAPE_V4: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
 /// Version 4, a header without options, no fragment.
 const PLAIN_V4: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 /// Both ports, which TCP and UDP begin with.
-const PORTS_LEN: usize = 4;
+const PORTS_LEN: usize = offset_of!(UdpHdr, len);
+/// Where the port of the destination is; TCP has it there too.
+const PORT_AT: usize = offset_of!(UdpHdr, dst);
+const _: () = assert!(PORT_AT == offset_of!(TcpHdr, dest) && PORTS_LEN == offset_of!(TcpHdr, seq));
 /// What a frame may have behind its packet: Ethernet fills frames up to 60 bytes, and some drivers leave a checksum. A frame of several buffers has more,
 /// for all of its packet is in the first one; its length is for the limiter to find out.
 const MOST_PADDING: u64 = 64;
@@ -120,7 +123,7 @@ pub fn brief_v4(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV4>> {
     {
         return None;
     }
-    let port = if matches!(protocol, TCP | UDP) { header.u16_be::<{ Ipv4Hdr::LEN + 2 }>() } else { 0 };
+    let port = if matches!(protocol, TCP | UDP) { header.u16_be::<{ Ipv4Hdr::LEN + PORT_AT }>() } else { 0 };
     Some(Brief { source: OriginV4(header.u32_ne::<{ offset_of!(Ipv4Hdr, src_addr) }>()), protocol, port })
 }
 
@@ -141,7 +144,7 @@ pub fn brief_v6(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV6>> {
     {
         return None;
     }
-    let port = header.u16_be::<{ Ipv6Hdr::LEN + 2 }>();
+    let port = header.u16_be::<{ Ipv6Hdr::LEN + PORT_AT }>();
     Some(Brief { source: OriginV6 { hi, lo }, protocol, port })
 }
 

@@ -73,8 +73,9 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
 #[inline(always)]
 fn source(header: &View<'_, { Ipv6Hdr::LEN }>) -> Result<Address, Reason> {
     const AT: usize = offset_of!(Ipv6Hdr, src_addr);
-    let (hi, lo) = (header.u64_ne::<AT>(), header.u64_ne::<{ AT + 8 }>());
-    if hi == 0 && header.u32_ne::<{ AT + 8 }>() == u32::from_ne_bytes([0, 0, 0xff, 0xff]) {
+    const LOWER_AT: usize = AT + size_of::<u64>();
+    let (hi, lo) = (header.u64_ne::<AT>(), header.u64_ne::<LOWER_AT>());
+    if hi == 0 && header.u32_ne::<LOWER_AT>() == u32::from_ne_bytes([0, 0, 0xff, 0xff]) {
         return Err(Reason::MappedSource);
     }
     Ok(Address::v6(hi, lo))
@@ -128,8 +129,8 @@ fn is_extension(next: u8) -> bool {
 #[inline(always)]
 fn extension_len(kind: u8, length_field: u8) -> usize {
     match kind {
-        FRAGMENT => 8,
-        AUTHENTICATION => (length_field as usize + 2) * 4,
-        _ => (length_field as usize + 1) * 8,
+        FRAGMENT => MIN_EXTENSION_LEN,
+        AUTHENTICATION => (length_field as usize + 2) * (MIN_EXTENSION_LEN / 2),
+        _ => (length_field as usize + 1) * MIN_EXTENSION_LEN,
     }
 }

@@ -3,6 +3,7 @@
 use network_types::{
     icmp::Icmpv4Hdr,
     ip::{Ipv4Hdr, Ipv6Hdr},
+    udp::UdpHdr,
 };
 
 use crate::{
@@ -17,7 +18,7 @@ const PROHIBITED_V4: u32 = 3 << 24 | 13 << 16;
 /// Destination unreachable, administratively prohibited, of IPv6 (RFC 4443 3.1).
 const PROHIBITED_V6: u32 = 1 << 24 | 1 << 16;
 /// Bytes of the transport header that an error repeats, at least: both ports are in them.
-const REPEATED: usize = 8;
+const REPEATED: usize = UdpHdr::LEN;
 /// The word of an error where the packet that it is about begins.
 const HEADER_AT: usize = Icmpv4Hdr::LEN / 4;
 /// Bytes of a packet that an error repeats.

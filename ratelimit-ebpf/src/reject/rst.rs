@@ -1,15 +1,13 @@
 //! The reset that a TCP segment gets.
 
-use network_types::tcp::TcpHdr;
-
 use crate::{
     notes::Notes,
     packet::Packet,
-    reply::{Check, Pen, Reply, Route, TCP},
+    reply::{Check, Pen, Reply, Route, TCP, tcp},
     segment::{ACK, FIN, RST, SYN, Segment},
 };
 
-const WORDS: u32 = TcpHdr::LEN as u32 / 4;
+const WORDS: u32 = tcp::OPTIONS as u32;
 
 /// A reset as RFC 9293 (3.10.7.1) has it for a connection that does not exist; none for a reset.
 #[inline(always)]
@@ -26,17 +24,17 @@ pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> 
         let length = data + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
         (0, segment.sequence().wrapping_add(length).to_be(), RST | ACK)
     };
-    let mut tcp = Pen::new(notes);
-    tcp.body(0, segment.ports().rotate_left(16));
-    tcp.body(1, sequence);
-    tcp.body(2, acknowledged);
-    tcp.body(3, ((WORDS << 28) | (u32::from(ours) << 16)).to_be());
-    tcp.body(4, 0);
+    let mut header = Pen::new(notes);
+    header.body(tcp::PORTS, segment.ports().rotate_left(16));
+    header.body(tcp::SEQUENCE, sequence);
+    header.body(tcp::ACKNOWLEDGED, acknowledged);
+    header.body(tcp::SHAPE, ((WORDS << 28) | (u32::from(ours) << 16)).to_be());
+    header.body(tcp::CHECKSUM, 0);
     let route = Route {
         source: segment.destination,
         destination: segment.source,
         protocol: TCP,
         network_at: packet.network_at,
     };
-    Some(Reply::with_body(tcp, WORDS, Check::Upper(4), &route))
+    Some(Reply::with_body(header, WORDS, Check::Upper(tcp::CHECKSUM), &route))
 }

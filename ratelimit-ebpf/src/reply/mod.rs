@@ -1,6 +1,7 @@
 //! Frames that are sent back: the one that came, written over.
 
 mod checksum;
+pub(crate) mod tcp;
 
 use core::mem::offset_of;
 
@@ -8,6 +9,7 @@ use network_types::{
     eth::EthHdr,
     icmp::Icmpv6Hdr,
     ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
+    udp::UdpHdr,
     vlan::VlanHdr,
 };
 
@@ -49,10 +51,18 @@ pub struct Reply {
 
 /// Where the words of the IP header are.
 const IP_WORDS: usize = 10;
+/// Where a field of the IP header is among those words, by its offset in bytes.
+const fn word(offset: usize) -> usize {
+    IP_WORDS + offset / WORD
+}
+/// Bytes of a word.
+pub(crate) const WORD: usize = size_of::<u32>();
+/// Words of half an IPv6 address.
+const HALF_ADDRESS: usize = size_of::<u64>() / WORD;
 /// Where the words behind it are.
 pub(crate) const BODY_WORDS: usize = 20;
 /// The longest body there is: an ICMPv6 error with 48 bytes of the packet.
-const MAX_BODY: usize = (Icmpv6Hdr::LEN + Ipv6Hdr::LEN + 8) / 4;
+const MAX_BODY: usize = (Icmpv6Hdr::LEN + Ipv6Hdr::LEN + UdpHdr::LEN) / WORD;
 /// Where the half words before the IP header are: addresses, up to two tags, and a type.
 const HEAD_WORDS: usize = BODY_WORDS + MAX_BODY;
 const HEAD: usize = (EthHdr::LEN + 2 * VlanHdr::LEN) / 2;
@@ -89,25 +99,33 @@ impl Reply {
         match family {
             Family::V4 => {
                 let hops = ((HOPS << 24) | (protocol << 16)).to_be();
-                ip.put(IP_WORDS + 3, source.v4_word());
-                ip.put(IP_WORDS + 4, destination.v4_word());
+                ip.put(const { word(offset_of!(Ipv4Hdr, src_addr)) }, source.v4_word());
+                ip.put(const { word(offset_of!(Ipv4Hdr, dst_addr)) }, destination.v4_word());
                 if protocol != ICMP {
                     sum += ip.sum + pseudo;
                 }
-                ip.put(IP_WORDS, (0x4500_0000 | (Ipv4Hdr::LEN as u32 + len)).to_be());
-                ip.put(IP_WORDS + 1, DONT_FRAGMENT.to_be());
-                ip.put(IP_WORDS + 2, hops);
+                ip.put(
+                    const { word(offset_of!(Ipv4Hdr, vihl)) },
+                    (0x4500_0000 | (Ipv4Hdr::LEN as u32 + len)).to_be(),
+                );
+                ip.put(const { word(offset_of!(Ipv4Hdr, id)) }, DONT_FRAGMENT.to_be());
+                ip.put(const { word(offset_of!(Ipv4Hdr, ttl)) }, hops);
                 let check = checksum::finish(ip.sum);
-                ip.put(IP_WORDS + 2, hops | in_lower_half(check));
+                ip.put(const { word(offset_of!(Ipv4Hdr, ttl)) }, hops | in_lower_half(check));
             }
             Family::V6 => {
-                ip.put_halves(IP_WORDS + 2, source.key.hi);
-                ip.put_halves(IP_WORDS + 4, source.key.lo);
-                ip.put_halves(IP_WORDS + 6, destination.key.hi);
-                ip.put_halves(IP_WORDS + 8, destination.key.lo);
+                const SOURCE: usize = word(offset_of!(Ipv6Hdr, src_addr));
+                const DESTINATION: usize = word(offset_of!(Ipv6Hdr, dst_addr));
+                ip.put_halves(SOURCE, source.key.hi);
+                ip.put_halves(SOURCE + HALF_ADDRESS, source.key.lo);
+                ip.put_halves(DESTINATION, destination.key.hi);
+                ip.put_halves(DESTINATION + HALF_ADDRESS, destination.key.lo);
                 sum += ip.sum + pseudo;
-                ip.put(IP_WORDS, 0x6000_0000_u32.to_be());
-                ip.put(IP_WORDS + 1, ((len << 16) | (protocol << 8) | HOPS).to_be());
+                ip.put(const { word(offset_of!(Ipv6Hdr, vcf)) }, 0x6000_0000_u32.to_be());
+                ip.put(
+                    const { word(offset_of!(Ipv6Hdr, payload_len)) },
+                    ((len << 16) | (protocol << 8) | HOPS).to_be(),
+                );
             }
         }
         let field = checksum::finish(sum);

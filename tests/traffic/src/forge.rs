@@ -4,6 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use network_types::{
+    ip::{IpProto, Ipv4Hdr},
+    udp::UdpHdr,
+};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::pace::{self, Sent};
@@ -86,14 +90,14 @@ fn packet(
     (within, spared): (Within, &[Ipv4Addr]),
     random: &mut fastrand::Rng,
 ) -> Vec<u8> {
-    let protocol = if matches!(kind, Kind::Udp) { 17 } else { 6 };
+    let protocol = if matches!(kind, Kind::Udp) { IpProto::Udp } else { IpProto::Tcp } as u8;
     let from_port =
         if from_ports.is_empty() { random.u16(1024..) } else { from_ports[random.usize(..from_ports.len())] };
     let tcp = segment((from_port, to.port()), kind, random);
     let mut packet = match to.ip() {
         IpAddr::V4(to) => {
             let source = within.pick(spared, random);
-            let total = (20 + tcp.len() as u16).to_be_bytes();
+            let total = ((Ipv4Hdr::LEN + tcp.len()) as u16).to_be_bytes();
             // The kernel fills in the identification and the checksum.
             let mut header = vec![0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, protocol, 0, 0];
             header.extend(source.octets());
@@ -118,9 +122,11 @@ fn segment((from_port, port): (u16, u16), kind: Kind, random: &mut fastrand::Rng
     segment.extend(from_port.to_be_bytes());
     segment.extend(port.to_be_bytes());
     if matches!(kind, Kind::Udp) {
-        // Eight bytes of header and as many of payload; a checksum of 0 is none.
-        segment.extend([0, 16, 0, 0]);
-        segment.extend(random.u64(..).to_be_bytes());
+        let payload = random.u64(..).to_be_bytes();
+        segment.extend(((UdpHdr::LEN + payload.len()) as u16).to_be_bytes());
+        // A checksum of 0 is none.
+        segment.extend([0, 0]);
+        segment.extend(payload);
         return segment;
     }
     segment.extend(random.u32(..).to_be_bytes());
