@@ -153,8 +153,8 @@ fn known_reason<T: Leaves, S: Origin>(
         if is_tcp || !tables.weighs_alike() {
             return None;
         }
-        // Who keeps to its own limits, as far as is known, and was refused for something that it shares with others; or anybody of whom nothing is
-        // known, where prefixes answer first. Nobody with an entry is on a list, but a neighbour in its cell may be.
+        // The express lane may refuse a tracked source that was refused for a shared limit, or, where prefixes are asked first, one that is neither
+        // listed nor proven. A tracked source is on no list, but another source of the same prefilter cell may be.
         if cause != Some(NegativeCause::Shared)
             && (listed
                 || !limit::may_ask_prefixes(policy, service)

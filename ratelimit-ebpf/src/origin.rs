@@ -9,7 +9,7 @@ use crate::packet::{Address, Family};
 
 /// A source address of one family.
 pub trait Origin: Copy {
-    /// The family.
+    /// The address family.
     const FAMILY: Family;
 
     /// The address as the lists want it.

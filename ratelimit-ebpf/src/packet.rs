@@ -16,7 +16,7 @@ use crate::{forget::forget, frame::Frame};
 /// verifier refuses to see an unset register read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its family.
+    /// The address family.
     pub family: Family,
     /// All its bits, as a key would have them.
     pub key: SourceKey,
@@ -26,9 +26,9 @@ pub struct Address {
 /// The numbers are those of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4.
+    /// The family is IPv4.
     V4 = 0,
-    /// IPv6.
+    /// The family is IPv6.
     V6 = 1,
 }
 
@@ -79,7 +79,7 @@ impl Address {
 pub struct Packet {
     /// Who sent it, or claims to.
     pub source: Address,
-    /// What it carries.
+    /// The transport protocol of the packet.
     pub transport: Transport,
     /// Destination port; 0 without one.
     pub port: u16,
@@ -110,13 +110,13 @@ impl Packet {
         }
     }
 
-    /// Where it is looked up otherwise.
+    /// The slot of the packet's protocol, for packets without a service by port.
     #[inline(always)]
     pub fn protocol_slot(&self) -> u32 {
         protocol_slot(self.protocol, self.transport == Transport::FRAGMENT)
     }
 
-    /// Who is meant. Read when it is asked for, because few ask.
+    /// The destination address, read from the frame when it is asked for, because few policies look at it.
     #[inline(always)]
     pub(crate) fn destination(&self, frame: &Frame<'_>) -> Option<Address> {
         destination(frame, self.source.family, self.network_at)
@@ -180,7 +180,7 @@ pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Opti
     }
 }
 
-/// Who is meant by the IP header at an offset.
+/// The destination address in the IP header at an offset.
 #[inline(always)]
 pub(crate) fn destination(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<Address> {
     match family {
@@ -203,7 +203,7 @@ impl Transport {
     pub const TCP_SYN: Self = Self(0);
     /// Any other TCP.
     pub const TCP: Self = Self(1);
-    /// UDP.
+    /// A UDP datagram.
     pub const UDP: Self = Self(2);
     /// A fragment without the transport header. What stands where ports would be is payload.
     pub const FRAGMENT: Self = Self(3);

@@ -40,13 +40,13 @@ impl Refused {
         )
     }
 
-    /// As a number.
+    /// The refusal packed into 64 bits, as functions of the kernel program pass it on.
     #[inline(always)]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From the number.
+    /// The refusal that [`Self::to_bits`] packed into 64 bits.
     #[inline(always)]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

@@ -28,14 +28,14 @@ use crate::{
 
 /// Whoever keeps rows, and what is around them, implements this and thereby has [`Tables`].
 pub trait Rows {
-    /// Where one word is.
+    /// The address of one word of a row.
     type Word: Copy;
 
     /// The first word of a row, if the row is there. Rows of arrays are, unless there is no such table.
     fn find(&self, row: Row) -> Option<Self::Word>;
     /// A word of the row that another word begins.
     fn along(first: Self::Word, place: usize) -> Self::Word;
-    /// What is in a word.
+    /// Reads a word.
     fn read(&self, word: Self::Word) -> u64;
     /// Puts something into a word.
     fn write(&self, word: Self::Word, new: u64);
@@ -48,35 +48,35 @@ pub trait Rows {
         false
     }
 
-    /// [`Tables::now_ns`].
+    /// Answers [`Tables::now_ns`].
     fn clock_ns(&self, clock: Clock) -> u64;
-    /// [`Tables::policy`].
+    /// Answers [`Tables::policy`].
     fn in_force(&self) -> &Policy;
-    /// [`Tables::is_listed`].
+    /// Answers [`Tables::is_listed`].
     fn has_list(&self, _: Family) -> bool {
         true
     }
-    /// [`Tables::express`].
+    /// Answers [`Tables::express`].
     fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
         None
     }
-    /// [`Tables::destined`].
+    /// Answers [`Tables::destined`].
     fn service_of(&self, _table: u32, _: &DestinationKey) -> Option<u32> {
         None
     }
-    /// [`Tables::listed`].
+    /// Answers [`Tables::listed`].
     fn list_entry(&self, address: Address) -> Option<&ListEntry>;
-    /// [`Tables::user_limits`].
+    /// Answers [`Tables::user_limits`].
     fn limits_of_user(&self, table: u32, index: u32) -> Option<&LimitSet>;
-    /// [`Tables::lease`].
+    /// Answers [`Tables::lease`].
     fn lease_at(&self, place: u32) -> Lease;
-    /// [`Tables::tell`].
+    /// Answers [`Tables::tell`].
     fn report(&self, _: DropEvent) -> bool {
         false
     }
-    /// [`Tables::note`].
+    /// Answers [`Tables::note`].
     fn note_event(&self, _: Event) {}
-    /// [`Tables::count`].
+    /// Answers [`Tables::count`].
     fn count_frame(&self, _slot: u32, _len: u64) {}
 }
 

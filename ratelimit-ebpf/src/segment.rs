@@ -27,7 +27,7 @@ pub(crate) const ACK: u8 = 0x10;
 pub struct Segment {
     /// Who sent it.
     pub source: Address,
-    /// Who is meant.
+    /// The destination address.
     pub destination: Address,
     /// The first five words of its header.
     pub header: [u32; TcpHdr::LEN / 4],
@@ -60,7 +60,7 @@ impl Segment {
         self.header[0]
     }
 
-    /// Its sequence number.
+    /// The sequence number of the segment.
     #[inline(always)]
     pub(crate) fn sequence(&self) -> u32 {
         u32::from_be(self.header[1])

@@ -14,7 +14,7 @@ pub enum ExitCode {
     Usage = 2,
     /// No daemon reachable.
     NoDaemon = 3,
-    /// Not permitted.
+    /// The process lacks a permission.
     NotPermitted = 4,
     /// The kernel or driver cannot do it.
     Unsupported = 5,
@@ -25,7 +25,7 @@ pub enum ExitCode {
 pub struct Failure {
     /// The exit code.
     pub code: ExitCode,
-    /// The sentence.
+    /// The failure, as a sentence.
     pub message: String,
 }
 

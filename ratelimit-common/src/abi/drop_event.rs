@@ -11,7 +11,7 @@ abi_struct! {
         pub hi: u64,
         /// Bytes 8 to 15 of its source, native load.
         pub lo: u64,
-        /// A [`Reason`](super::Reason).
+        /// The number of a [`Reason`](super::Reason).
         pub reason: u32,
         /// A [`Fate`](super::counter::Fate): what was to become of it.
         pub fate: u32,

@@ -21,7 +21,7 @@ pub const NO_METER: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Meter {
-    /// Frames.
+    /// The limit counts frames.
     Packets = 0,
     /// Bytes of frames, from the Ethernet header on.
     Bytes = 1,
@@ -55,7 +55,7 @@ abi_struct! {
         pub tolerance_q8: u64,
         /// Binary places of `cost_fp` below 1/256 ns; with [`COUNTS_BYTES`] in a [`LimitSet`].
         pub frac_bits: u32,
-        /// A [`Meter`].
+        /// The number of a [`Meter`].
         pub meter: u32,
     }
 }
@@ -147,7 +147,7 @@ impl LimitSet {
         self.adds & HAS_SOFT != 0
     }
 
-    /// No limits.
+    /// A set without limits.
     pub const NONE: Self = Self {
         limit_count: 0,
         longest_tolerance_q8: 0,

@@ -32,12 +32,12 @@ abi_struct! {
 }
 
 impl LinkLimits {
-    /// No cap.
+    /// Limits that refuse no frame.
     pub const OFF: Self = Self { shared: Limit::UNUSED, own: Limit::UNUSED };
 }
 
 abi_struct! {
-    /// One neighbour.
+    /// The cell of one neighbour.
     pub struct LinkCell: 16 {
         /// Whose it is: see [`neighbour`]; 0 for nobody's.
         pub owner: u64,
@@ -47,7 +47,7 @@ abi_struct! {
 }
 
 impl LinkCell {
-    /// Nobody's.
+    /// A cell that no sender owns.
     pub const FREE: Self = Self { owner: 0, tat_q8: 0 };
 }
 
@@ -57,7 +57,7 @@ impl LinkCell {
 pub enum LinkKind {
     /// Neither IP nor ARP.
     NotIp = 1,
-    /// ARP.
+    /// The frame is ARP.
     Arp = 2,
     /// IPv6 neighbour discovery.
     NeighbourDiscovery = 3,

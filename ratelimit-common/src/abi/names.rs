@@ -16,7 +16,7 @@ pub const SUCCESSORS_IP: [(u32, &str); 2] = [(1, "prove_ip"), (2, "mark_ip")];
 /// What builds before November 2026 called the program for Ethernet, from which an upgrade takes over.
 pub const PROGRAM_FRAGS: &str = "ratelimit_frags";
 
-/// Per-source state.
+/// The buckets of tracked sources.
 pub const BUCKETS: &str = "BUCKETS";
 /// The prefilter's cells.
 pub const CELLS: &str = "CELLS";

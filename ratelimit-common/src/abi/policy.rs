@@ -57,7 +57,7 @@ abi_struct! {
         pub v6_mask_lo: u64,
         /// Mask for the lower half of an IPv4 source's key.
         pub v4_mask: u64,
-        /// The limits.
+        /// The limits of each source.
         pub set: LimitSet,
     }
 }
@@ -165,7 +165,7 @@ abi_struct! {
         pub prefilter: Prefilter,
         /// What prefixes around sources may have together.
         pub aggregation: Aggregation,
-        /// A [`Clock`].
+        /// The number of a [`Clock`].
         pub clock: u32,
         /// How many of `services` are in use.
         pub service_count: u32,
@@ -176,7 +176,7 @@ abi_struct! {
         pub user_count: u32,
         /// Which of the tables of users, and of destinations, belongs to this policy.
         pub tables: u32,
-        /// A [`Mode`].
+        /// The number of a [`Mode`].
         pub mode: u32,
         /// How many services answer SYNs with cookies.
         pub cookie_services: u32,

@@ -5,7 +5,7 @@
 pub enum Verdict {
     /// Handed on to the kernel.
     Pass,
-    /// Ends here.
+    /// The frame is dropped.
     Drop,
     /// Turned into an answer and sent back. The host's stack never sees it.
     Reply,

@@ -15,7 +15,7 @@ pub const PROTOCOL_SLOTS: usize = 2 << 8;
 pub const HOST_TOTAL: u32 = MAX_SERVICES as u32;
 /// Totals of services, and that of the host.
 pub const TOTAL_SLOTS: usize = MAX_SERVICES + 1;
-/// No service.
+/// The index that stands for no service.
 pub const NO_SERVICE: u32 = 0;
 
 /// Where the service of a port is looked up. Holds [`NO_SERVICE`], or one more than the service's index.
@@ -35,9 +35,9 @@ pub const fn protocol_slot(number: u8, later_fragment: bool) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Protocol {
-    /// TCP.
+    /// The protocol is TCP.
     Tcp = 0,
-    /// UDP.
+    /// The protocol is UDP.
     Udp = 1,
 }
 
@@ -64,11 +64,11 @@ abi_struct! {
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
         pub total_count: u64,
-        /// The limits.
+        /// The totals of the service.
         pub totals: [Total; MAX_TOTALS],
         /// What one source may send to this service.
         pub per_source: LimitSet,
-        /// An [`OnLimit`].
+        /// The number of an [`OnLimit`].
         pub on_limit: u32,
         /// The class that `mark` gives a packet, 0 to 63.
         pub dscp: u32,
@@ -170,7 +170,7 @@ abi_struct! {
 }
 
 impl Share {
-    /// Nothing taken.
+    /// A share of which nothing is taken.
     pub const EMPTY: Self = Self { pool_q8: [0; SHARE_WORDS], refused_until_q8: [0; SHARE_WORDS] };
 
     /// The place of a limit's words for a party.

@@ -14,24 +14,24 @@ pub const SET_WINDOWS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum WindowKind {
-    /// `limit::window::fixed`.
+    /// A fixed window, counted by `limit::window::fixed`.
     Fixed = 0,
-    /// `limit::window::sliding`.
+    /// A sliding window, counted by `limit::window::sliding`.
     Sliding = 1,
-    /// `limit::window::weighted`.
+    /// A weighted sliding window, counted by `limit::window::weighted`.
     Weighted = 2,
 }
 
 abi_struct! {
     /// One limit that is counted in a window.
     pub struct WindowLimit: 56 {
-        /// The window.
+        /// The amount and length of the window.
         pub window: Window,
         /// What tells words of this window from those of any other, in the upper half: they would mean something else there.
         pub name: u64,
         /// A [`Meter`](super::Meter), or [`NO_METER`](super::limit::NO_METER) for an unused place.
         pub meter: u16,
-        /// A [`WindowKind`].
+        /// The number of a [`WindowKind`].
         pub kind: u16,
         /// Whether what is above it passes, and is counted apart.
         pub soft: u32,
@@ -52,6 +52,6 @@ abi_struct! {
 }
 
 impl WindowState {
-    /// Nothing used.
+    /// A window in which nothing is used.
     pub const FRESH: Self = Self { words: [0; SUB_WINDOWS] };
 }

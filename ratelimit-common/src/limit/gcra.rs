@@ -114,7 +114,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Nothing.
+    /// A bucket that starts with its whole burst.
     pub const FULL: Self = Self::after(0);
 
     /// Starts again with so much spent.

@@ -37,7 +37,7 @@ pub enum LifetimeFault {
     Order,
     /// Over before it begins.
     Zero,
-    /// Above [`MAX_LIFETIME_NS`].
+    /// The lifetime is above [`MAX_LIFETIME_NS`].
     TooLong,
 }
 

@@ -60,7 +60,7 @@ impl Algorithm {
 /// What happens above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Throttle {
-    /// Nothing passes.
+    /// Nothing above the limit passes.
     Hard,
     /// So many percent more pass, and are counted apart.
     Soft(u32),
@@ -74,7 +74,7 @@ pub const MAX_MARGIN: u32 = 1_000;
 /// How a limit is counted, and what happens just above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Manner {
-    /// How it is counted.
+    /// The algorithm that counts the limit.
     pub algorithm: Algorithm,
     /// What happens above it.
     pub throttle: Throttle,

@@ -20,20 +20,20 @@ use crate::abi::{Limit, Meter};
 /// The time a rate's amount is spread over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {
-    /// One second.
+    /// The amount is per second.
     Second,
-    /// Sixty seconds.
+    /// The amount is per 60 seconds.
     Minute,
-    /// Sixty minutes.
+    /// The amount is per 60 minutes.
     Hour,
-    /// Twenty-four hours.
+    /// The amount is per 24 hours.
     Day,
     /// A month of the calendar, for requests only; thirty-one days where a number is needed.
     Month,
 }
 
 impl Period {
-    /// Its length.
+    /// The length of the period in nanoseconds.
     pub const fn ns(self) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         match self {
@@ -60,11 +60,11 @@ impl Period {
 /// A rate with its burst, as the operator means it. `Display` writes it back in the form it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// What is counted.
+    /// The meter: packets, bytes or SYNs.
     pub meter: Meter,
     /// Units per period.
     pub amount: u64,
-    /// The period.
+    /// The time that the amount is spread over.
     pub period: Period,
     /// Units an idle source may send at once. As much as the amount where windows are counted: those let it all through at once.
     pub burst: u64,
@@ -75,9 +75,9 @@ pub struct Rate {
 /// Why a rate cannot be enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateError {
-    /// Nothing would ever pass.
+    /// The amount is 0, so nothing would ever pass.
     ZeroRate,
-    /// Nothing would ever pass either.
+    /// The burst is 0, so nothing would ever pass.
     ZeroBurst,
     /// Above what the fixed-point price can express to a useful precision.
     TooFast {

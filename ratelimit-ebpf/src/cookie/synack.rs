@@ -25,7 +25,7 @@ const OPTION_BITS: u32 = 6;
 const OPTION_SACK: u64 = 1 << 4;
 const OPTION_NO_SCALE: u64 = 0xf;
 
-/// What this host says.
+/// What this host says in a SYN-ACK.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// The sequence number.

@@ -134,7 +134,7 @@ pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Requ
         return;
     }
     let cell = prefilter::cell_index(request.hash);
-    // Who is proven is to be known again after a pause that is longer than any bucket takes to fill.
+    // A proven source stays tracked through pauses that are longer than any bucket takes to fill.
     let proven = request.proven != 0 && PROVEN_Q8 > set.longest_tolerance_q8;
     let at_least = if proven { PROVEN_Q8 } else { set.longest_tolerance_q8 };
     if let Some(until) = prefilter::track(tables.tracked_until(cell), request.now_q8, at_least) {

@@ -25,13 +25,13 @@ impl Weight {
         Self(len | (service as u64) << 32 | (is_tcp as u64) << 48)
     }
 
-    /// As a number.
+    /// The refusal packed into 64 bits, as functions of the kernel program pass it on.
     #[inline(always)]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From the number.
+    /// The refusal that [`Self::to_bits`] packed into 64 bits.
     #[inline(always)]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

@@ -160,7 +160,7 @@ fn ask<T: Stages, R: Relay>(
     let party = standing.party(tables, request);
     let reason = host::charge_all(tables, policy, request, party);
     if reason != Reason::Conforming {
-        // Not of sources that are proven: a prefix keeps something back for them, and refuses them for their own sake.
+        // The refusal of a proven source is not remembered: a prefix keeps a part back for proven sources, so others' refusals say nothing about them.
         if party == Party::Tracked && !packet.transport.is_tcp() {
             tables.remember_shared(policy, request);
         }

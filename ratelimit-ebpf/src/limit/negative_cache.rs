@@ -159,7 +159,7 @@ pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request
     keep(tables, policy, request.hash, (request.now_q8, until_q8), NegativeCause::Shared);
 }
 
-/// Forgets that.
+/// Forgets that a source was refused for a shared limit.
 #[inline(always)]
 pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
     lane::forget_noted_total(tables);

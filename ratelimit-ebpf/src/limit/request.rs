@@ -22,11 +22,11 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Request {
-    /// The source.
+    /// The source of the packet.
     pub(super) key: SourceKey,
     /// Where source and group belong in the prefilter.
     pub(super) hash: u64,
-    /// When.
+    /// The time of the packet.
     pub(super) now_q8: u64,
     /// What the packet costs under each limit that is asked; 0 where the limit does not apply to it.
     pub(super) charges_q8: [u64; MAX_LIMITS],

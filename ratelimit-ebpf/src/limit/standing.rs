@@ -25,9 +25,9 @@ enum Voucher {
     Nobody,
     /// Nobody has to: no limit of the source applies to it.
     Free,
-    /// The cell.
+    /// The prefilter cell of the source vouches for the packet.
     Cell,
-    /// An entry.
+    /// The source's own entry vouches for the packet.
     Entry,
     /// An entry that is still to be made.
     Newcomer,

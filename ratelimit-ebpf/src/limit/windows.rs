@@ -16,11 +16,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Scope {
-    /// Every source's.
+    /// Windows of the limits of each source.
     Source = 0,
     /// A source's at one service.
     Service = 1,
-    /// A user's.
+    /// Windows of the limits of a user.
     User = 2,
 }
 

@@ -38,7 +38,7 @@ impl<S> Brief<S> {
         Brief { source: told(self.source), protocol: self.protocol, port: self.port }
     }
 
-    /// Whether it is TCP.
+    /// Whether the packet is TCP.
     #[inline(always)]
     pub const fn is_tcp(&self) -> bool {
         self.protocol == TCP
@@ -54,7 +54,7 @@ impl<S> Brief<S> {
         }
     }
 
-    /// Where it is looked up otherwise.
+    /// The slot of the packet's protocol, for packets without a service by port.
     #[inline(always)]
     pub fn protocol_slot(&self) -> u32 {
         protocol_slot(self.protocol, false)

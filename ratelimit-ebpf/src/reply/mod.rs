@@ -43,7 +43,7 @@ pub trait Wire: Notes {
 pub struct Reply {
     /// Where the IP header starts.
     network_at: usize,
-    /// Whose it is.
+    /// The family of the IP header.
     family: Family,
     /// Words behind the IP header: one of the numbers that [`draw`] knows.
     words: u32,

@@ -39,7 +39,7 @@ const RECENT_SAMPLES: usize = 32_768;
 /// How old drop events may be.
 const RECENT_MS: u64 = 5_000;
 
-/// What one look brought.
+/// What one look at the counters brought.
 #[derive(Clone, Debug)]
 pub struct Glance {
     /// Now, in milliseconds since 1970.
@@ -52,7 +52,7 @@ pub struct Glance {
     pub flood: bool,
 }
 
-/// What is new.
+/// An attack that has begun, goes on or has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttackNews {
     /// An attack has begun.
@@ -86,9 +86,9 @@ pub struct Detector {
 /// Refused packets for one service, or for none, that were sampled at one time.
 #[derive(Clone, Debug)]
 pub struct SampledPart {
-    /// The service.
+    /// The service that the packets were for, if any.
     pub service: Option<String>,
-    /// The packets.
+    /// The sampled packets.
     pub witnesses: Vec<Witness>,
     /// What each weight is multiplied with, because samples were lost.
     pub scale: f64,

@@ -34,7 +34,7 @@ impl FrequentTally {
 pub(super) struct Frequent<T> {
     room: usize,
     tallies: HashMap<T, FrequentTally>,
-    /// Rarest first.
+    /// Tallies and their values, the rarest first.
     order: BTreeSet<(u64, T)>,
 }
 

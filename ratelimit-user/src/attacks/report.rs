@@ -15,7 +15,7 @@ const LETTERS: usize = 300;
 pub struct AttackSummary {
     /// Counts attacks on this host, across restarts.
     pub number: u64,
-    /// What is attacked.
+    /// The target of the attack.
     #[serde(flatten)]
     pub target: AttackTarget,
     /// What the attack is made of, as far as that is known by now.
@@ -123,7 +123,7 @@ pub struct Frequency {
 pub struct Meanwhile {
     /// When: UTC, RFC 3339.
     pub at: String,
-    /// A sentence.
+    /// What was changed, as a sentence.
     pub what: String,
 }
 
@@ -252,7 +252,7 @@ impl AttackReport {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the attack has ended.
     pub fn is_over(&self) -> bool {
         self.summary.end.is_some()
     }
@@ -291,7 +291,7 @@ impl AttackReport {
         )
     }
 
-    /// What is counted.
+    /// The unit of the counts: packets or requests.
     pub fn unit(&self) -> &'static str {
         if matches!(self.summary.target, AttackTarget::Api(_)) { "requests" } else { "packets" }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is attacked.
+/// The target of an attack: a service, an API or the host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "target", content = "name", rename_all = "snake_case")]
 pub enum AttackTarget {

@@ -15,7 +15,7 @@ pub struct Witness {
     pub source: Prefix,
     /// Its destination port; 0 without one.
     pub port: u16,
-    /// Where it came from.
+    /// The source port that the packet came from.
     pub origin: OriginPort,
     /// How many packets it stands for.
     pub weight: u64,
@@ -26,7 +26,7 @@ pub struct Witness {
 pub struct OriginPort {
     /// Whether the protocol is UDP, and not TCP.
     pub is_udp: bool,
-    /// The port.
+    /// The TCP port of the server.
     pub port: u16,
 }
 

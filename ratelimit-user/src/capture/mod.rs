@@ -41,7 +41,7 @@ pub struct Captured<'c> {
     pub unix_ns: u64,
     /// What its bytes begin with.
     pub link_type: LinkType,
-    /// Its first bytes.
+    /// The first bytes of the packet.
     pub bytes: &'c [u8],
     /// How long it was.
     pub len: u64,

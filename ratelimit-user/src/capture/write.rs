@@ -25,11 +25,11 @@ pub struct PacketToWrite<'w> {
     pub interface: u32,
     /// When, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// Its first bytes.
+    /// The first bytes of the packet.
     pub bytes: &'w [u8],
     /// How long it was.
     pub len: u32,
-    /// A remark.
+    /// A remark that is written beside the packet.
     pub comment: &'w str,
 }
 

@@ -75,7 +75,7 @@ pub(super) struct RemainsStatus {
 }
 
 impl RemainsStatus {
-    /// Reads everything.
+    /// Reads what the pin directory and the state directory still have.
     pub(super) fn read(pins: &PinDir, state: &Path) -> Result<Self, Failure> {
         let interfaces: Vec<InterfaceStatus> = remains::linked(pins)?.into_iter().map(interface).collect();
         let remains = Remains::find(pins)?;
@@ -123,7 +123,7 @@ impl RemainsStatus {
         self.protected
     }
 
-    /// For people.
+    /// The remains as text for people.
     pub(super) fn text(&self) -> String {
         let mut text = match self.daemon {
             NOT_ANSWERING => {

@@ -74,7 +74,7 @@ struct CaptureRow {
     out_of_order_packets: u64,
 }
 
-/// The answer.
+/// The JSON answer of `replay`.
 #[derive(Debug, Serialize)]
 struct ReplayAnswer {
     capture: CaptureRow,

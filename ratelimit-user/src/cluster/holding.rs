@@ -64,7 +64,7 @@ pub struct Holding {
     sequence: u64,
     /// The entry that has no answer yet.
     unanswered: Option<Entry>,
-    /// Until when the store must not hear of it: it may still have books of an earlier holding of this limit on this host.
+    /// Until when this host sends the store nothing about the limit: the store record may still have a lease of an earlier holding on this host.
     silent_until_ns: u64,
 }
 
@@ -286,7 +286,7 @@ impl Holding {
         self.expires_ns = self.expires_ns.max(expires_ns);
     }
 
-    /// Goes on without the store at the pace that it had, until a moment. Nothing of it is on anybody's books.
+    /// Goes on spending without the store at the last pace, until a moment. No store record has what is spent so.
     pub fn go_on(&mut self, until_ns: u64) {
         if self.pace == 0 {
             return;

@@ -35,7 +35,7 @@ pub struct Leases {
     pace: Pace,
     slots: Vec<LeaseSlot>,
     by_key: HashMap<String, usize>,
-    /// Limits that are not held any more, and until when the store may have books of them.
+    /// Limits that are not held any more, and until when a store record may still have a lease of this host.
     dropped: HashMap<String, u64>,
 }
 
@@ -50,7 +50,7 @@ struct LeaseSlot {
     heard_ns: u64,
 }
 
-/// For how long it is said that other hosts have another limit, after it was last heard.
+/// For how many nanoseconds after the last report of it a dispute counts: other hosts have another amount for the limit.
 const SAID_NS: u64 = 60_000_000_000;
 
 /// How much this host holds in all.
@@ -71,7 +71,7 @@ impl Leases {
         Self { timing, pace, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
     }
 
-    /// Reckons with answers that take so long.
+    /// Sets the measured round trip, which leases must outlast.
     pub fn reckon_with(&mut self, trip: Duration) {
         self.pace.trip_ns = trip.as_nanos() as u64;
         self.timing = self.timing.heard_every(Duration::from_nanos(self.pace.tick_ns).max(trip));
@@ -193,7 +193,7 @@ impl Leases {
         self.slots.iter_mut().for_each(|slot| slot.holding.give_up(now_ns));
     }
 
-    /// What is held in all.
+    /// Sums over all leases that this host holds.
     pub fn totals(&self, now_ns: u64) -> LeaseTotals {
         let held = self.slots.iter().map(|slot| slot.holding.held(now_ns));
         held.fold(LeaseTotals::default(), |sum, units| LeaseTotals {

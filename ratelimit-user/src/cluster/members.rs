@@ -60,7 +60,7 @@ pub struct Member {
     pub state: State,
     /// Changes that it has not heard of yet.
     pub behind: u64,
-    /// What it says of itself.
+    /// What the member says of itself.
     pub facts: Facts,
 }
 

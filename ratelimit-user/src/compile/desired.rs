@@ -70,12 +70,12 @@ pub struct Names {
     pub users: Places,
 }
 
-/// What is in force.
+/// The policy that the maps hold now.
 #[derive(Clone, Copy, Debug)]
 pub struct Before<'b> {
     /// The policy in the kernel.
     pub policy: &'b abi::Policy,
-    /// Its names.
+    /// The names that have places in the maps in force.
     pub names: &'b Names,
     /// The limits of its users, by index.
     pub users: &'b [LimitSet],
@@ -218,7 +218,7 @@ impl Desired {
 const TICKS_OF_LAG: u64 = 3;
 /// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
 const LAG_SHARE: u64 = 8;
-/// So does one of fewer packets than this, because the lag costs it a whole one.
+/// The precise clock also decides for bursts of fewer packets than this, because the lag would cost such a burst a whole packet.
 const COUNTABLE_BURST: u64 = 64;
 /// Allowances may be used up in bursts of this part of a second.
 const ALLOWANCE_BURST: u32 = 10;

@@ -31,7 +31,7 @@ pub type Edits = BTreeMap<Prefix, ListEntry>;
 pub enum Change {
     /// Insert or replace.
     Set(Prefix, ListEntry),
-    /// Remove.
+    /// Removes a prefix from the trie.
     Remove(Prefix),
 }
 

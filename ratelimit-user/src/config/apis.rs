@@ -24,7 +24,7 @@ use crate::policy::{
 };
 
 policy_table! {
-    /// `[requests]`.
+    /// The table `[requests]`.
     RequestsTable {
         "keys" => keys: Option<At<i64>> = integer,
         "threads" => threads: Option<At<i64>> = integer,
@@ -33,7 +33,7 @@ policy_table! {
 }
 
 policy_table! {
-    /// `[[api]]`.
+    /// The table `[[api]]`.
     ApiTable {
         at,
         "name" => name: KeyLookup<At<String>> = string,

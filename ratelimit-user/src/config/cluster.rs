@@ -22,7 +22,7 @@ use crate::policy::{
 const EXAMPLE: &str = "write redis = \"redis://127.0.0.1:6379\"";
 
 policy_table! {
-    /// `[cluster]`.
+    /// The table `[cluster]`.
     ClusterTable {
         at,
         "redis" => redis: KeyLookup<At<String>> = string,

@@ -12,7 +12,7 @@ use super::{
 use crate::policy::HostPolicy;
 
 policy_table! {
-    /// `[host]`.
+    /// The table `[host]`.
     HostTable {
         at,
         "total" => total: Option<Strings> = strings,

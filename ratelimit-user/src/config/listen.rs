@@ -14,7 +14,7 @@ use super::{
 use crate::policy::{Listen, ListenEndpoint, ListenTls, MAX_METRICS_TOP, SocketRights};
 
 policy_table! {
-    /// `[listen]`.
+    /// The table `[listen]`.
     ListenTable {
         "http" => http: Vec<At<String>> = one_or_more,
         "grpc" => grpc: Vec<At<String>> = one_or_more,

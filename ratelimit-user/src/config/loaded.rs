@@ -7,7 +7,7 @@ use crate::{failure::Failure, policy::Policy};
 /// A policy, and what the operator should know about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The policy.
+    /// The policy of the file.
     pub policy: Policy,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Problem>,
@@ -56,7 +56,7 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The sentence.
+    /// The failure, as a sentence.
     pub message: String,
 }
 

@@ -15,7 +15,7 @@ const EXAMPLE: &str =
     "write webhook = \"https://alerts.example/ratelimit\" or command = [\"/usr/local/bin/on-attack\"]";
 
 policy_table! {
-    /// `[attacks]`.
+    /// The table `[attacks]`.
     AttacksTable {
         "begin" => begin: Option<At<String>> = string,
         "begin_requests" => begin_requests: Option<At<String>> = string,
@@ -24,7 +24,7 @@ policy_table! {
 }
 
 policy_table! {
-    /// `[[notify]]`.
+    /// The table `[[notify]]`.
     NotifyTable {
         at,
         "name" => name: Option<At<String>> = string,
@@ -36,7 +36,7 @@ policy_table! {
     }
 }
 
-/// What is called an attack.
+/// Reads what counts as an attack.
 pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>) -> AttackPolicy {
     let mut policy = AttackPolicy::default();
     let Some(table) = table else { return policy };

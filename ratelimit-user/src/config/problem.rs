@@ -53,7 +53,7 @@ impl<'t> Problems<'t> {
         self.homes
     }
 
-    /// Broken syntax.
+    /// Reports broken TOML syntax.
     pub(super) fn syntax(&mut self, at: &Range<usize>, message: impl fmt::Display) {
         self.errors.push(ProblemPlace { at: at.start, kind: Kind::Syntax, message: message.to_string() });
     }

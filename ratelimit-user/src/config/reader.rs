@@ -14,7 +14,7 @@ use crate::policy::{Chunk, ShadowOrder, Users};
 /// What editors on other systems put in front; positions are counted without it.
 pub(super) const MARK: char = '\u{feff}';
 
-/// Reads policies.
+/// Reads policy files.
 #[derive(Debug, Default)]
 pub struct Reader {
     last: Option<LastRead>,

@@ -17,7 +17,7 @@ use super::{
 use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
 
 policy_table! {
-    /// `[[service]]`.
+    /// The table `[[service]]`.
     ServiceTable {
         at,
         "name" => name: Option<At<String>> = string,

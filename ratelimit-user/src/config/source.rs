@@ -17,7 +17,7 @@ use crate::policy::{DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, PrefilterPolicy,
 pub(super) const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
 
 policy_table! {
-    /// `[source]`.
+    /// The table `[source]`.
     SourceSection {
         at,
         "limits" => limits: KeyLookup<Strings> = strings,

@@ -16,7 +16,7 @@ use super::{
 use crate::policy::{Chunk, Plan, Sources, User, UserError, Users};
 
 policy_table! {
-    /// `[[user]]`.
+    /// The table `[[user]]`.
     UserSection {
         at,
         "name" => name: Option<At<String>> = string,
@@ -35,7 +35,7 @@ policy_table! {
     }
 }
 
-/// `[plan.<name>]`.
+/// The table `[plan.<name>]`.
 #[derive(Debug)]
 pub(super) struct PlanTable {
     pub(super) at: Range<usize>,

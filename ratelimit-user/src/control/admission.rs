@@ -17,7 +17,7 @@ const OTHERS: u32 = 0o007;
 pub struct Readers {
     /// What messages call it.
     pub name: String,
-    /// Its number.
+    /// The number of the group.
     pub group: u32,
 }
 
@@ -30,7 +30,7 @@ pub struct Admission {
     barred: Option<u32>,
 }
 
-/// What somebody may do.
+/// The orders that a caller may give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallerRights {
     /// Everything: root, and the daemon's own user.
@@ -95,7 +95,7 @@ impl Admission {
         }
     }
 
-    /// What a stranger is told.
+    /// The refusal that names who may use the control socket.
     pub(super) fn refuse_stranger(&self) -> Failure {
         match &self.readers {
             None => refusal("only root and the daemon's own user may use the control socket"),

@@ -1,10 +1,10 @@
-//! Who has a state directory where nobody answers.
+//! Finds the process that holds the lock of a state directory when no daemon answers on the control socket.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use rustix::fs::{major, minor};
 
-/// The file in a state directory that whoever runs with it has locked.
+/// The file in a state directory that the running daemon keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
 /// The process that has a state directory, if there is one and the kernel tells who. To try the lock would keep somebody out who takes it at that moment.

@@ -63,7 +63,7 @@ pub trait Answer: Send + Sync + 'static {
 pub enum Caller {
     /// A process on this host, over the control socket.
     Process {
-        /// Its user.
+        /// The user that the process runs as.
         uid: u32,
         /// Its number, if the kernel knows it.
         pid: Option<i32>,
@@ -136,7 +136,7 @@ async fn next_caller(
                     *failed = false;
                     tracing::warn!("{} was removed; it is made again", admission.socket().display());
                 }
-                // Said once.
+                // The failure was logged already, when it began.
                 Err(_) if *failed => {}
                 Err(error) => {
                     *failed = true;

@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     round_trip: RoundTrip,
     /// When a loaded store is to hear of this host again.
     batch_due: Instant,
-    /// Limits whose books are to be opened anew.
+    /// Keys of limits whose store record is to be reset.
     resets: BTreeSet<String>,
     /// For how long this host was suspended when last looked.
     suspended_ns: u64,

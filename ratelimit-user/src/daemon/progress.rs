@@ -11,9 +11,9 @@ use std::{
 
 use super::log;
 
-/// Who waits less than this wonders about nothing.
+/// A step is reported once it has taken one second.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How often the same is said again.
+/// A step that goes on is reported again every ten seconds.
 const AGAIN: Duration = Duration::from_secs(10);
 
 static STEP: Mutex<&'static str> = Mutex::new("");

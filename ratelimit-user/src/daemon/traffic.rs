@@ -64,7 +64,7 @@ pub(super) struct EpochSamples {
     pub(super) lost: u64,
 }
 
-/// Who looks, and what at.
+/// The readers of live traffic (`top`, `watch`, the dashboard) and what they are sent.
 #[derive(Debug)]
 pub(super) struct Traffic {
     views: watch::Sender<Option<Arc<StatsView>>>,

@@ -14,7 +14,7 @@ use super::{
 /// File name in the state directory.
 const FILE: &str = "unsaved.json";
 
-/// Where it is written down.
+/// The file that says what is not saved.
 pub(super) fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }

@@ -22,7 +22,7 @@ const SCRAPE_GRACE: Duration = Duration::from_secs(150);
 const VIEW_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Daemon {
-    /// The counters.
+    /// Reads all counters.
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Failure> {
         let look = self.stats.look(|| {
             let (meters, services) = self.host().meters();

@@ -20,7 +20,7 @@ use super::{
 /// An interface with our program on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guarded {
-    /// Its name.
+    /// The name of the interface.
     pub interface: String,
     /// Its index, which it keeps when it is renamed.
     pub index: u32,
@@ -61,7 +61,7 @@ pub enum Adopted {
 pub enum GenericMode {
     /// Take it, and say so.
     Accept,
-    /// Fail instead.
+    /// Attaching fails instead of using generic mode.
     Refuse,
 }
 

@@ -27,7 +27,7 @@ pub enum DataplaneError {
     NoRights {
         /// What was tried.
         what: &'static str,
-        /// Effective user.
+        /// The effective user of the process.
         uid: u32,
         /// Names of capabilities.
         missing: String,
@@ -38,7 +38,7 @@ pub enum DataplaneError {
         /// What was tried.
         action: String,
     },
-    /// Too old.
+    /// The kernel is older than the programs need.
     #[error("needs kernel {}.{} or newer, this is {found}", .floor.0, .floor.1)]
     KernelTooOld {
         /// Major and minor that would do.
@@ -62,7 +62,7 @@ pub enum DataplaneError {
         "another daemon uses the pin directory {}; stop it, or name its --state if you mean to talk to it", .path.display()
     )]
     PinDirTaken {
-        /// The directory.
+        /// The directory that belongs to another daemon.
         path: PathBuf,
     },
     /// No such interface.
@@ -80,7 +80,7 @@ pub enum DataplaneError {
          or choose another interface"
     )]
     ForeignProgram {
-        /// The interface.
+        /// The interface that was to be guarded.
         interface: String,
         /// The program's name.
         program: String,
@@ -92,7 +92,7 @@ pub enum DataplaneError {
         "interface {interface:?} already runs a program of ratelimit (id {id}) whose pins are not under {}: {}", .pin.display(), cure(.elsewhere.as_deref(), interface)
     )]
     PinnedElsewhere {
-        /// The interface.
+        /// The interface that was to be guarded.
         interface: String,
         /// The program's id.
         id: u32,
@@ -104,7 +104,7 @@ pub enum DataplaneError {
     /// Frames that the program cannot read.
     #[error("interface {interface:?} cannot be guarded: {reason}")]
     LinkType {
-        /// The interface.
+        /// The interface that was to be guarded.
         interface: String,
         /// What is wrong with its frames.
         reason: String,
@@ -115,7 +115,7 @@ pub enum DataplaneError {
          without the flag generic mode is used, at about a tenth of the speed"
     )]
     NotNative {
-        /// The interface.
+        /// The interface that was to be guarded.
         interface: String,
         /// What the driver said.
         reason: String,
@@ -134,7 +134,7 @@ pub enum DataplaneError {
     /// The driver or kernel refused to attach in any mode.
     #[error("cannot attach to interface {interface:?}: {reason}")]
     Attach {
-        /// The interface.
+        /// The interface that was to be guarded.
         interface: String,
         /// What the kernel said.
         reason: String,
@@ -169,7 +169,7 @@ pub enum DataplaneError {
     ListFull {
         /// "IPv4" or "IPv6".
         family: &'static str,
-        /// Its capacity.
+        /// The capacity of the map.
         max: u32,
     },
     /// Files, sockets, netlink.

@@ -35,18 +35,18 @@ impl AttachMode {
 /// The XDP program on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Its id.
+    /// The kernel's number of the program.
     pub program_id: u32,
-    /// How it runs.
+    /// The mode that the program runs in.
     pub mode: AttachMode,
 }
 
 /// One interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
-    /// Its index.
+    /// The index of the interface.
     pub index: u32,
     /// The index of the interface that it is a VLAN of, if it is one.
     pub vlan_of: Option<u32>,
@@ -62,7 +62,7 @@ pub struct Interface {
     pub mtu: Option<u32>,
     /// The other end of a pair of interfaces (veth).
     pub far_end: Option<FarEnd>,
-    /// Receive queues.
+    /// The number of receive queues, if the kernel says it.
     pub rx_queues: Option<u32>,
     /// The bus and the name of the device behind it, such as `pci` and `0000:00:05.0`.
     pub device: Option<(String, String)>,

@@ -7,7 +7,7 @@ use ratelimit_common::abi::listener::{Offset, Offsets, UNKNOWN};
 use super::btf::{Btf, Field};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// SOCK_RCVBUF_LOCK.
+/// The kernel's bit `SOCK_RCVBUF_LOCK`: the application has set the size of its receive buffer.
 const RECEIVE_LOCK: u32 = 2;
 const SOCKET: [&str; 3] = ["inet_conn", "icsk_inet", "sk"];
 

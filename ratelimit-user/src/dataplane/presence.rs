@@ -7,7 +7,7 @@ use super::{
     pinned_link,
 };
 
-/// What is on an interface.
+/// Which XDP program is on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// There is no such interface.

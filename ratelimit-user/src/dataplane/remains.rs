@@ -17,9 +17,9 @@ use crate::{compile::lists::Lists, stats::Count};
 /// An interface that has a pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
-    /// What is on it now.
+    /// The program that is on the interface now.
     pub presence: Presence,
     /// What our program reads its frames as.
     pub framing: Framing,
@@ -62,7 +62,7 @@ impl Remains {
         Ok(policies.get(&0, 0).ok().and_then(|policy| policy.get(&0, 0).ok()).map(Box::new))
     }
 
-    /// Both lists.
+    /// Reads the block list and the allow list out of the pinned maps.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         let v4: LpmTrie<_, _, _> = self.open(names::LISTS_V4, Map::LpmTrie)?;
         let v6: LpmTrie<_, _, _> = self.open(names::LISTS_V6, Map::LpmTrie)?;

@@ -5,7 +5,7 @@ use super::{DataplaneError, interface::Interface, pin::PinDir, pinned_link};
 /// An interface of ours that has another name than its pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// Its index.
+    /// The index of the interface.
     pub index: u32,
     /// The name of the pin.
     pub before: String,

@@ -43,7 +43,7 @@ impl SourceTable {
         Self { buckets, cells, negative, marks }
     }
 
-    /// Counts sources and hot cells.
+    /// Counts sources and prefilter cells that have a tracked source.
     pub fn usage(&self, now_ns: u64) -> Result<TableUse, DataplaneError> {
         let mut entries = 0;
         self.for_each(|keys, _| entries += keys.len() as u64)?;

@@ -47,7 +47,7 @@ sockopt_impl!(
 /// A packet that was heard.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedPacket<'t> {
-    /// The packet.
+    /// The captured packet.
     pub packet: Captured<'t>,
     /// What each of its parts carries, if the kernel has joined several packets of the wire, or would take this one apart; 0 if it is one.
     pub part: u16,

@@ -74,7 +74,7 @@ impl Image {
         Self { object, level: Some(level) }
     }
 
-    /// Whether it logs verdicts.
+    /// Whether the image logs verdicts.
     pub fn is_traced(&self) -> bool {
         self.level.is_some()
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for Image {
     }
 }
 
-/// One verdict.
+/// The verdict on one frame, as the traced program reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedVerdict {
     /// What the kernel was told.

@@ -29,13 +29,13 @@ impl Grade {
         }
     }
 
-    /// Whether somebody should do something.
+    /// Whether the finding asks for something to be done.
     pub fn is_found(self) -> bool {
         self >= Self::Warn
     }
 }
 
-/// What one check found.
+/// The result of one check of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostFinding {
     /// What was looked at: a word that scripts can look for.
@@ -44,7 +44,7 @@ pub struct HostFinding {
     pub interface: Option<String>,
     /// How good it is.
     pub grade: Grade,
-    /// What is so.
+    /// The finding, as a sentence.
     pub message: String,
     /// What to do about it.
     pub remedy: Option<String>,

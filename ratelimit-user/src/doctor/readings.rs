@@ -17,7 +17,7 @@ pub struct Readings {
     pub wishes: Wishes,
     /// The host itself.
     pub host: HostReadings,
-    /// Interfaces.
+    /// What was read of each interface.
     pub links: Vec<LinkReadings>,
     /// The store, if the policy names one.
     pub store: Option<StoreReadings>,
@@ -49,9 +49,9 @@ pub struct HostReadings {
     pub pin: PathBuf,
     /// Why the place for pins is not on a BPF file system.
     pub pin_problem: Option<String>,
-    /// `net.core.bpf_jit_enable`.
+    /// The sysctl `net.core.bpf_jit_enable`.
     pub jit: Perhaps<u64>,
-    /// `net.core.bpf_jit_harden`.
+    /// The sysctl `net.core.bpf_jit_harden`.
     pub jit_harden: Perhaps<u64>,
     /// Whether the kernel describes its types.
     pub btf: bool,
@@ -71,7 +71,7 @@ pub struct HostReadings {
     pub open_files: Perhaps<Option<u64>>,
 }
 
-/// One interface.
+/// What was read of one interface.
 #[derive(Clone, Debug)]
 pub struct LinkReadings {
     /// Name of the interface.
@@ -98,7 +98,7 @@ pub struct LinkReadings {
     pub features: Perhaps<BTreeSet<String>>,
     /// Frames that a receive queue has room for.
     pub ring: Perhaps<DeviceExtent>,
-    /// Receive queues.
+    /// Receive queues in use, and how many the device has.
     pub queues: Perhaps<DeviceExtent>,
     /// The queue of each entry of the table by which the device spreads flows.
     pub spread: Perhaps<Vec<u32>>,
@@ -130,7 +130,7 @@ pub enum Occupant {
     Foreign(u32, String),
 }
 
-/// The store.
+/// What was read of the store.
 #[derive(Clone, Debug)]
 pub struct StoreReadings {
     /// Address of the store, without a password.

@@ -20,7 +20,7 @@ pub struct Sighting {
     pub unix_ms: u64,
     /// Who sent it: what the policy takes for one source.
     pub source: Prefix,
-    /// Why it was refused.
+    /// The reason that the packet was refused for.
     pub reason: Reason,
     /// What was to become of it.
     pub fate: Fate,

@@ -54,7 +54,7 @@ pub struct ExplainContext<'s> {
     pub kernel: &'s abi::Policy,
     /// Which index each service and user has there.
     pub names: &'s Names,
-    /// The lists.
+    /// The block list and the allow list.
     pub lists: &'s Lists,
     /// What this host has of users' limits without a lease, if these hold on all hosts together.
     pub reserve: Option<Reserve>,

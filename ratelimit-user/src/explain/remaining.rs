@@ -44,7 +44,7 @@ pub fn of_source<R: Remembered>(
     record.finish(left)
 }
 
-/// What is left of the totals of a service for sources that are known.
+/// What is left of the totals of a service for tracked sources.
 pub fn of_service<R: Remembered>(
     remembered: &R,
     setting: &ExplainContext<'_>,

@@ -57,7 +57,7 @@ impl SourceState {
         let hot = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
         let cell = Level::of(known.cell[0], share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
-        // Without a prefilter an entry always counts; with one only behind a hot cell.
+        // Without a prefilter an entry always counts; with one only behind a tracked cell.
         let entry = known.entry.filter(|_| hot || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {

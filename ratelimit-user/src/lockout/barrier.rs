@@ -23,7 +23,7 @@ use crate::{
 /// What judges packets: a policy, and the lists beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketRules<'r> {
-    /// The policy.
+    /// The policy that judges packets.
     pub policy: &'r Policy,
     /// The block and allow lists.
     pub lists: &'r Outlook<'r>,

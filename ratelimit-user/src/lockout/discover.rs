@@ -88,7 +88,7 @@ fn ssh_sockets(proc: &Path) -> BTreeSet<u64> {
     inodes
 }
 
-/// `socket:[4711]`.
+/// The inode in the target of a link such as `socket:[4711]`.
 fn socket_inode(target: &str) -> Option<u64> {
     target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }

@@ -17,9 +17,9 @@ pub use discover::{SSH_PORT, discover};
 /// An address that matters, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vital {
-    /// The address.
+    /// The address that must not be cut off.
     pub address: IpAddr,
-    /// Why it matters.
+    /// Why the address matters.
     pub role: LockoutRole,
 }
 
@@ -35,7 +35,7 @@ pub enum LockoutRole {
     },
     /// Where the operator who is asking comes from, as their shell knows it.
     Operator,
-    /// This host.
+    /// An address of this host.
     Own {
         /// The interface that has it.
         interface: String,

@@ -9,7 +9,7 @@ use std::{
 /// Where the journal takes entries in its own protocol.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// The journal.
+/// A connection to systemd's journal.
 #[derive(Debug)]
 pub(super) struct SystemJournal {
     socket: Option<UnixDatagram>,

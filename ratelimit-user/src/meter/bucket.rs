@@ -15,7 +15,7 @@ use crate::policy::terms::gcd;
 /// Words: when the debt was written, and the debt.
 pub(super) const WORDS: usize = 2;
 
-/// A bucket.
+/// A token bucket for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     amount: u64,
@@ -34,7 +34,7 @@ impl Bucket {
         self.amount
     }
 
-    /// The period.
+    /// The period in microseconds.
     pub fn period_us(&self) -> u64 {
         self.period_us
     }
@@ -68,8 +68,8 @@ impl Bucket {
         [words[0], owed as u64]
     }
 
-    /// Whether somebody waits for a turn, if not the one who gives back so many units: in a queue everybody but the first, else whoever was
-    /// charged more than there is at once.
+    /// Whether the debt, without the refunded units, still delays a caller. In a queue every caller but the first is delayed; otherwise only a debt
+    /// above the burst delays anybody.
     pub fn is_waited_for(&self, words: &[u64], now_us: u64, units: u64, queue: bool) -> bool {
         let served = if queue { units.saturating_mul(self.period_us) } else { self.full() };
         self.debt(words, now_us) > served

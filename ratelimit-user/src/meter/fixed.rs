@@ -17,7 +17,7 @@ pub(super) const WORDS: usize = 1;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// A window.
+/// A fixed window for requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
     limit: u64,

@@ -11,7 +11,7 @@ use super::{Counting, NEVER_US, halves, joined};
 /// Units of the smallest ring, if its limit has as many.
 const SMALLEST: u64 = 3;
 
-/// A window.
+/// A sliding log for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     limit: u64,

@@ -15,7 +15,7 @@ const PARTS: u64 = 61;
 /// Words: the latest part, and two counters in each of the others.
 pub(super) const WORDS: usize = 1 + (PARTS as usize).div_ceil(2);
 
-/// A window.
+/// A sliding window for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sliding {
     limit: u64,

@@ -7,7 +7,7 @@ use super::{Counting, counted, halves, joined};
 /// Words: the window, and the counts of the one before and of itself.
 pub(super) const WORDS: usize = 2;
 
-/// A window.
+/// A weighted sliding window for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weighted {
     limit: u64,

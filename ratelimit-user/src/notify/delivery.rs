@@ -20,7 +20,7 @@ use crate::{
 /// How patient sending is.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryTimes {
-    /// One attempt.
+    /// How long one attempt may take.
     pub attempt: Duration,
     /// The pause after the first failure; later ones are longer.
     pub first_pause: Duration,

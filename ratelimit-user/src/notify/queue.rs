@@ -24,10 +24,10 @@ struct Inner {
     status: NotifierStatus,
 }
 
-/// How one notifier is doing.
+/// The state of one notifier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotifierStatus {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
     /// Messages that arrived.
     pub sent: u64,

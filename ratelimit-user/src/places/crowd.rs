@@ -8,13 +8,13 @@ use std::{
 
 use super::{Common, Guest, MAX_UNFINISHED, PlaceRules};
 
-/// How long to wait where everybody is being answered.
+/// How long a new connection waits where every connection has a request under way.
 const ALL_BUSY: Duration = Duration::from_millis(50);
 
-/// Up to this part of the strangers that there may be, a newcomer has the place of who is known and longest idle.
+/// While unproven connections hold less than one part in this many of what they may, a new connection takes over the place of the proven connection that is idle longest.
 const FEW: usize = 8;
 
-/// Strangers first, then the longest idle.
+/// The order in which connections give up their place: unproven ones first, then by how long they are idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CrowdRank {
     pub(super) is_known: bool,
@@ -41,7 +41,7 @@ struct CrowdMember {
     unfinished: Option<(u64, usize)>,
 }
 
-/// Who is here.
+/// All connections of one listener, in the order in which they lose their places.
 #[derive(Debug)]
 pub(super) struct Crowd {
     rules: PlaceRules,
@@ -51,7 +51,7 @@ pub(super) struct Crowd {
     members: HashMap<u64, CrowdMember>,
     /// By what was last seen of everybody. Nobody moves forward by itself, so whoever is first and has not moved is first.
     order: BTreeSet<CrowdRank>,
-    /// Strangers in the order.
+    /// How many connections in the order are unproven.
     strangers: usize,
     /// When unfinished requests have to be finished, and whose they are.
     unfinished: BTreeSet<(u64, u64)>,
@@ -81,7 +81,7 @@ impl Crowd {
         }
         let Some(mut first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
         let age = |rank: &CrowdRank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
-        // Few strangers are no reason to wait for one of them: else newcomers would come in one by one, each after the grace of the one before.
+        // Where few connections are unproven, a new one does not wait for the grace of one of them: otherwise new connections would come in one by one.
         if !first.is_known
             && age(&first) < self.rules.grace
             && self.strangers < self.rules.strangers.div_ceil(FEW)
@@ -149,7 +149,7 @@ impl Crowd {
         member.rank = rank;
     }
 
-    /// Somebody is no stranger any more.
+    /// Marks a connection as proven: it has shown a token or asked something.
     pub(super) fn knows(&mut self, id: u64, now_ms: u64) {
         self.place(CrowdRank { is_known: true, since_ms: now_ms, id });
     }

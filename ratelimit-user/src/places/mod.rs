@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! newcomer -> a place of its protocol's own -> a place of those that all protocols have in common
-//!          -> the place of who is of least use: strangers before guests that are known, the longest idle first
+//!          -> the place of the connection of least use: unproven before proven, the longest idle first
 //! ```
 //! Nobody is let go in the midst of an answer. Deadlines are kept by a look every second at the front of the queue, not by a timer for
 //! every connection.
@@ -221,7 +221,7 @@ impl Guest {
         let since_ms = match is_known {
             true if self.busy.load(Ordering::SeqCst) > 0 => now_ms,
             true => self.answered_ms.load(Ordering::Relaxed),
-            // Whatever a stranger does, its time does not begin again.
+            // The time of an unproven connection does not begin again, whatever it sends.
             false => self.entered_ms,
         };
         CrowdRank { is_known, since_ms, id: self.id }

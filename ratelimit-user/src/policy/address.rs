@@ -42,7 +42,7 @@ pub struct StoreAddress {
 /// One server, Sentinels or a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorePlace {
-    /// One server.
+    /// A single server.
     Single(Endpoint),
     /// The master that these Sentinels know by this name.
     Sentinel {
@@ -62,7 +62,7 @@ pub enum Endpoint {
     Tcp {
         /// A name, an IPv4 or an IPv6 address.
         host: String,
-        /// The port.
+        /// The TCP port.
         port: u16,
     },
     /// A Unix socket.
@@ -74,7 +74,7 @@ pub enum Endpoint {
 pub struct StoreLogin {
     /// The user of the access control list; none is the default user.
     pub user: Option<String>,
-    /// The password.
+    /// The password of that user.
     pub password: Password,
 }
 

@@ -21,9 +21,9 @@ pub struct AggregationLevel {
 /// An address family, as far as prefixes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationFamily {
-    /// IPv4.
+    /// IPv4 prefixes.
     V4,
-    /// IPv6.
+    /// IPv6 prefixes.
     V6,
 }
 
@@ -50,7 +50,7 @@ pub enum AggregationError {
     /// An entry that is not of the form `/24 x32`.
     #[error("ladder entry {text:?} is not a prefix length and a multiple; write one such as \"/24 x32\"")]
     Form {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         text: String,
     },
     /// An entry whose multiple is out of range.
@@ -58,7 +58,7 @@ pub enum AggregationError {
         "ladder entry \"{prefix_level}\" has a multiple out of range; use 1 to {MAX_MULTIPLE}, and leave the entry out for no limit"
     )]
     Multiple {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         prefix_level: AggregationLevel,
     },
     /// More entries than the kernel has room for.
@@ -74,7 +74,7 @@ pub enum AggregationError {
         "ladder entry \"{prefix_level}\" is not wider than what comes before it (/{before}); list wider and wider prefixes, below /{before}"
     )]
     Order {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         prefix_level: AggregationLevel,
         /// The source's prefix, or the entry before.
         before: u8,
@@ -84,7 +84,7 @@ pub enum AggregationError {
         "ladder entry \"{prefix_level}\" allows a wider prefix no more than the one before it (x{before}); use a larger multiple"
     )]
     Shrinks {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         prefix_level: AggregationLevel,
         /// The multiple before.
         before: u64,

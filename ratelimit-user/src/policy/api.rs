@@ -105,7 +105,7 @@ impl Api {
     }
 }
 
-/// One API.
+/// An API of the policy, with its key and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Api {
     /// Its name, or [`ANY_API`].
@@ -130,7 +130,7 @@ pub struct Api {
     pub ipv4_prefix: u8,
     /// Prefix length that IPv6 addresses are counted as.
     pub ipv6_prefix: u8,
-    /// Whether it counts failed logins: per address, per user and address, and per user, so that a stranger cannot lock a user out.
+    /// Whether the API counts failed logins: per address, per user and address, and per user, so that nobody else can lock a user out.
     pub login: Option<Login>,
     /// When a caller that stays above its limit is blocked in the packet path.
     pub escalation: Option<Escalation>,
@@ -139,7 +139,7 @@ pub struct Api {
 /// Something that a request is counted by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyPart {
-    /// Who asks.
+    /// The user who makes the request.
     User,
     /// The address that it comes from.
     Ip,

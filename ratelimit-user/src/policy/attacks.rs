@@ -46,7 +46,7 @@ pub enum AttackPolicyError {
     /// No rate of requests in a second.
     #[error("begin_requests = {0:?} is no number of requests in a second; use one such as \"100/s\"")]
     BeginRequests(String),
-    /// No time.
+    /// The value of `end_after` is no time.
     #[error("end_after = {0:?} is no time from 1 s to 24 h; use one such as \"30s\"")]
     EndAfter(String),
 }

@@ -142,11 +142,11 @@ impl std::error::Error for ClusterError {}
 pub struct ClusterWords {
     /// What keys begin with.
     pub name: Option<String>,
-    /// What this host is called.
+    /// The name of this host.
     pub host: Option<String>,
     /// How many hosts there can be.
     pub hosts: Option<i64>,
-    /// What is kept back.
+    /// The part of each limit that is not leased out.
     pub reserve: Option<String>,
     /// Time between exchanges.
     pub tick: Option<String>,

@@ -16,7 +16,7 @@ const DEFAULT_LINK: u64 = 20_000;
 /// The least that leaves neighbours enough to find each other.
 const LEAST_LINK: u64 = 100;
 
-/// `[host]`.
+/// The table `[host]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPolicy {
     totals: Vec<Rate>,
@@ -29,7 +29,7 @@ pub enum HostError {
     /// A total that cannot be counted.
     #[error("[host]: a total in {} is not possible; use packets or bytes", .rate.meter.name())]
     Meter {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A total that is more than a bucket.
@@ -37,13 +37,13 @@ pub enum HostError {
         "[host]: \"{rate}\" cannot be the limit of a total, which is a hard token bucket; leave out all behind the burst"
     )]
     Manner {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A limit that cannot be held.
     #[error("[host]: limit \"{rate}\": {error}")]
     Rate {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
         /// Why the limit cannot be held.
         error: RateError,
@@ -51,19 +51,19 @@ pub enum HostError {
     /// Two totals of one meter.
     #[error("[host] has two totals in {}; use one", .rate.meter.name())]
     TwoTotals {
-        /// The second.
+        /// The second total of that meter.
         rate: Rate,
     },
     /// A cap in something else than frames.
     #[error("[host]: link in {} is not possible; write it in packets, \"20000 packets/s\"", .rate.meter.name())]
     LinkMeter {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A cap that is more than a bucket.
     #[error("[host]: link = \"{rate}\" is a hard token bucket; leave out all behind the burst")]
     LinkManner {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A cap that would keep neighbours from each other.
@@ -71,7 +71,7 @@ pub enum HostError {
         "[host]: link = \"{rate}\" leaves neighbours too little to find this host by; use at least {LEAST_LINK} packets/s with a burst of {LEAST_LINK}, or false"
     )]
     LinkTooSmall {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
 }

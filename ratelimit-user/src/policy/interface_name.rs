@@ -12,7 +12,7 @@ pub struct InterfaceName(String);
 /// Why a text is no interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterfaceNameError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("interface name is empty; use one such as \"eth0\"")]
     Empty,
     /// Longer than the kernel takes.

@@ -9,9 +9,9 @@ use crate::policy::terms::{Terms, TooFine};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{list} \"{rate}\": {error}")]
 pub struct Uncountable {
-    /// Where it stands.
+    /// The list that has the limit.
     pub list: LimitList,
-    /// The limit.
+    /// The limit that cannot be counted.
     pub rate: Rate,
     /// Why, and what would do.
     pub error: TooFine,

@@ -13,17 +13,17 @@ use ratelimit_common::{
 /// One list of limits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitList {
-    /// `[source] limits`.
+    /// The list `[source] limits`.
     Source,
-    /// `[host] total`.
+    /// The list `[host] total`.
     Host,
-    /// `[[service]] per_source`.
+    /// The list `[[service]] per_source` of a service.
     PerSource(String),
-    /// `[[service]] total`.
+    /// The list `[[service]] total` of a service.
     Total(String),
-    /// `[plan.NAME] network`.
+    /// The list `[plan.NAME] network` of a plan.
     Plan(String),
-    /// `[[user]] network`.
+    /// The list `[[user]] network` of a user.
     User(String),
 }
 

@@ -128,12 +128,12 @@ impl Policy {
         Self { attacks, notifiers, ..self }
     }
 
-    /// What is called an attack.
+    /// What counts as an attack.
     pub fn attacks(&self) -> &AttackPolicy {
         &self.attacks
     }
 
-    /// Who is told of attacks.
+    /// The notifiers of attacks.
     pub fn notifiers(&self) -> &[Notifier] {
         &self.notifiers
     }

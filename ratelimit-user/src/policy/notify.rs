@@ -12,9 +12,9 @@ use super::fields::{Fields, NONE, followed};
 pub struct Notifier {
     /// What `status` and the log call it.
     pub name: String,
-    /// How it is told.
+    /// How the notifier is reached.
     pub way: NotifyWay,
-    /// What it is told.
+    /// The occasions that the notifier is told of.
     pub on: Vec<Occasion>,
 }
 
@@ -45,12 +45,12 @@ fn mark(path: &str) -> u32 {
     hasher.finish() as u32
 }
 
-/// How somebody is told.
+/// How a notifier is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotifyWay {
     /// A POST to an address.
     Webhook {
-        /// Where.
+        /// The URL that is posted to.
         url: WebhookUrl,
         /// The file with the secret that the body is signed with.
         secret_file: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct WebhookUrl {
     pub tls: bool,
     /// Name or address, without brackets.
     pub host: String,
-    /// The port.
+    /// The TCP port of the server.
     pub port: u16,
     /// Path and query.
     pub path: String,

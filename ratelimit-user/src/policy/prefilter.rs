@@ -19,7 +19,7 @@ pub struct PrefilterPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("new_sources_per_cpu = {value} is out of range; use 1 to {MAX_NEW_SOURCES}")]
 pub struct PrefilterError {
-    /// As given.
+    /// The rejected value, as the policy file has it.
     pub value: i64,
 }
 

@@ -42,10 +42,10 @@ pub fn log_bytes(keys: u64) -> u64 {
 /// Why there cannot be such a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestLimitError {
-    /// Nothing would ever pass.
+    /// The amount is 0, so nothing would ever pass.
     #[error("rate 0 lets nothing pass; use at least 1")]
     ZeroRate,
-    /// Nothing would ever pass either.
+    /// The burst is 0, so nothing would ever pass.
     #[error("burst 0 is never satisfiable; use at least 1")]
     ZeroBurst,
     /// More than is counted.
@@ -67,9 +67,9 @@ pub enum RequestLimitError {
     /// Above what the store can count.
     #[error("burst {burst} takes too long to refill at a rate per {} to be counted exactly; use at most {max}, or a window", .period.name())]
     BurstTooLong {
-        /// As given, or the amount.
+        /// The rejected burst, or the amount where no burst is given.
         burst: u64,
-        /// The largest.
+        /// The largest burst that the store can count.
         max: u64,
         /// What is wrong with the rate.
         period: Period,

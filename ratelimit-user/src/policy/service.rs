@@ -45,7 +45,7 @@ pub enum ServiceError {
     Name {
         /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
     },
     /// Two services of one name.
@@ -53,7 +53,7 @@ pub enum ServiceError {
     Twice {
         /// Place of the service in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
     },
     /// More services than the maps hold.
@@ -107,7 +107,7 @@ pub enum ServiceError {
         name: String,
         /// The first port, or the protocol.
         place: CarrierPlace,
-        /// The destination.
+        /// The destination that two services have.
         prefix: Prefix,
         /// The service that has it already.
         other: String,
@@ -127,7 +127,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         meter: Meter,
     },
     /// A total or a threshold that is more than a bucket.
@@ -139,7 +139,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A threshold that does not count SYNs.
@@ -149,7 +149,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         meter: Meter,
     },
     /// A threshold of SYNs for a service that is not spoken over TCP.
@@ -189,7 +189,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
         /// Why the limit cannot be held.
         error: RateError,
@@ -201,7 +201,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// The meter.
+        /// The meter that two totals have.
         meter: Meter,
     },
 }

@@ -24,16 +24,16 @@ pub const OF_PLAN: &str = "plan";
 pub enum Setting {
     /// `source.packets`: one limit of a list.
     Limit {
-        /// The list.
+        /// The list that the limit is in.
         list: LimitList,
-        /// What it counts.
+        /// The meter of the limit.
         meter: Meter,
         /// Which of those that count this, from 1.
         nth: usize,
     },
     /// `service.dns.per_source`: all limits of a list.
     List(LimitList),
-    /// `user.acme.plan`.
+    /// The plan of a user: `user.acme.plan`.
     Plan {
         /// The user's name.
         user: String,
@@ -46,7 +46,7 @@ pub enum SettingError {
     /// Nothing has this name.
     #[error("no limit is called {name:?}; there is {}", some(.known))]
     Unknown {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
         /// The names that would do.
         known: Vec<String>,
@@ -56,7 +56,7 @@ pub enum SettingError {
     Nobody {
         /// `service`, `plan` or `user`.
         kind: &'static str,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
         /// The names that would do.
         known: Vec<String>,
@@ -74,7 +74,7 @@ pub enum SettingError {
         name: String,
         /// The meter it has.
         wanted: Meter,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
     },
     /// A text that is not a rate.
@@ -88,7 +88,7 @@ pub enum SettingError {
     /// A user that is to have the limits of its plan, and is on no plan.
     #[error("user {name:?} is on no plan that it could have its limits from; name one with --plan")]
     NoPlan {
-        /// Its name.
+        /// The name of the user.
         name: String,
     },
     /// A limit that sources cannot have.

@@ -16,7 +16,7 @@ use super::{
 /// Ports and protocols that the same services are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortGroup {
-    /// Where they are looked up.
+    /// The slots of the group in the table of ports.
     pub slots: Vec<Range<u32>>,
     /// Places of the services in the list of services.
     pub services: Vec<usize>,

@@ -71,7 +71,7 @@ pub enum SourceError {
     Rate {
         /// Place in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
         /// Why the limit cannot be held.
         error: RateError,
@@ -83,7 +83,7 @@ pub enum SourceError {
     NeverDecides {
         /// Place in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
         /// The one that decides instead.
         by: Rate,
@@ -93,7 +93,7 @@ pub enum SourceError {
     Prefix {
         /// `ipv4_prefix` or `ipv6_prefix`.
         key: &'static str,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         value: i64,
         /// Bits of the family.
         max: u8,
@@ -101,7 +101,7 @@ pub enum SourceError {
     /// A table of no entries, or too many.
     #[error("table_entries = {value} is out of range; use 1 to {MAX_TABLE_ENTRIES}")]
     TableEntries {
-        /// As given.
+        /// The rejected value, as the policy file has it.
         value: i64,
     },
 }

@@ -49,7 +49,7 @@ impl Sources {
         Self(chunks)
     }
 
-    /// As they are cut.
+    /// The chunks that the prefixes are kept in.
     pub fn chunks(&self) -> &[Chunk] {
         &self.0
     }

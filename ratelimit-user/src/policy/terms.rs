@@ -61,7 +61,7 @@ impl Terms {
         self.amount
     }
 
-    /// The period.
+    /// The period in microseconds.
     pub fn period_us(&self) -> u64 {
         self.period_us
     }

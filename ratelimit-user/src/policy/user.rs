@@ -54,7 +54,7 @@ pub enum UserError {
     Name {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
     },
     /// Two users of one name.
@@ -62,7 +62,7 @@ pub enum UserError {
     Twice {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         name: String,
     },
     /// More users than the maps hold.
@@ -84,9 +84,9 @@ pub enum UserError {
     Overlap {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// The name of the user.
         name: String,
-        /// The prefix.
+        /// The prefix that both users claim.
         prefix: Prefix,
         /// The user who has it already.
         other: String,
@@ -98,7 +98,7 @@ pub enum UserError {
     TooManyLimits {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// The name of the user.
         name: String,
         /// How many there are.
         count: usize,
@@ -108,7 +108,7 @@ pub enum UserError {
         "plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     PlanTooManyLimits {
-        /// Its name.
+        /// The name of the user.
         name: String,
         /// How many there are.
         count: usize,
@@ -118,9 +118,9 @@ pub enum UserError {
     UnknownPlan {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// The name of the user.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         plan: String,
         /// The names of the plans that exist.
         known: Vec<String>,
@@ -130,9 +130,9 @@ pub enum UserError {
     Rate {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// Its name.
+        /// The name of the user.
         name: String,
-        /// As given.
+        /// The rejected value, as the policy file has it.
         rate: Rate,
         /// Why the limit cannot be held.
         error: RateError,
@@ -185,7 +185,7 @@ impl User {
         self.requests.as_deref()
     }
 
-    /// Its name.
+    /// The name of the plan.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -252,7 +252,7 @@ impl Plan {
         &self.requests
     }
 
-    /// Its name.
+    /// The name of the plan.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -349,7 +349,7 @@ impl Users {
         self.users.iter().filter(|user| around(user).is_some()).max_by_key(around)
     }
 
-    /// All plans.
+    /// All plans of the policy.
     pub fn plans(&self) -> impl ExactSizeIterator<Item = &Plan> + Clone {
         self.plans.iter()
     }

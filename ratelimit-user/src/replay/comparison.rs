@@ -91,7 +91,7 @@ impl PolicyComparison {
         }
     }
 
-    /// What differs.
+    /// What differs between the two replays.
     pub fn differences(&self, replays: [&Replay; 2]) -> Differences {
         let only = |one: usize| {
             let mut rows: Vec<(SourceId, PairCount)> = self

@@ -97,7 +97,7 @@ impl Replay {
         Some(SourceId::new(Sender::key_of(self.memory.in_force(), address), address.family))
     }
 
-    /// The policy.
+    /// The policy that is replayed.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

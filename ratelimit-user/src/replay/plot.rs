@@ -22,7 +22,7 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#222}.axis{stroke:#888;strok
 pub struct PlotLine<'l> {
     /// For the legend.
     pub name: &'l str,
-    /// What passed.
+    /// Packets that passed, over time.
     pub series: &'l Series,
 }
 

@@ -19,11 +19,11 @@ const EXAMPLES: usize = 5;
 /// What one policy did to a capture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayReport {
-    /// The file.
+    /// The path of the policy file.
     pub policy: String,
     /// `enforce`, or `monitor` for a policy that drops nothing.
     pub mode: &'static str,
-    /// All packets.
+    /// Amounts over all packets of the capture.
     pub totals: Amounts,
     /// Dropped packets by reason.
     pub drops_by_reason: BTreeMap<&'static str, u64>,
@@ -117,7 +117,7 @@ pub struct SeriesRow {
     pub refused_packets: u64,
 }
 
-/// One source.
+/// What happened to the packets of one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
     /// An address, or the prefix that the policy takes for one source.

@@ -33,7 +33,7 @@ impl SourceId {
         Self::new(address.key, address.family)
     }
 
-    /// Its address.
+    /// The address of the source.
     pub fn address(&self) -> IpAddr {
         let octets = SourceKey { hi: self.hi, lo: self.lo }.octets();
         match self.is_v4 {

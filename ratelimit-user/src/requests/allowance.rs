@@ -13,7 +13,7 @@ use crate::{
 pub struct Allowance {
     /// Its place among all.
     pub id: usize,
-    /// What it is called.
+    /// The name of the limit.
     pub name: String,
     /// The limits, all of which must hold.
     pub limits: Vec<AllowanceLimit>,
@@ -46,22 +46,22 @@ pub struct Allowance {
     pub(super) alone: Option<usize>,
 }
 
-/// One limit.
+/// One limit of an allowance.
 #[derive(Debug)]
 pub struct AllowanceLimit {
-    /// What it is called.
+    /// The name of the limit.
     pub name: String,
     /// Units in a window, for people and headers.
     pub quota: u64,
     /// The window, for people and headers.
     pub window_s: u64,
-    /// How it is counted.
+    /// The algorithm that counts the limit.
     pub meter: Meter,
     /// The limit with its soft margin, if it has one.
     pub(super) margin: Option<Margin>,
     /// Whether requests wait in it for their turn.
     pub queue: bool,
-    /// Where its words begin.
+    /// The index of the limit's first word among the words of the key.
     pub at: usize,
     /// What it has in common with limits that go on with what it counted: algorithm and window, as the policy has them.
     pub(super) kin: String,
@@ -76,7 +76,7 @@ pub(super) struct Margin {
 /// How a limit is counted at the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'r> {
-    /// The algorithm.
+    /// The algorithm that counts the limit.
     pub meter: &'r Meter,
     /// Units of the meter that are held back.
     pub held_back: u64,

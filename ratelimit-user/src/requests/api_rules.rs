@@ -8,7 +8,7 @@ use crate::policy::{Escalation, KeyPart};
 /// Things by the names that a policy gives them. Whoever asks cannot choose those, so the hasher need not withstand it.
 pub(super) type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
-/// One API.
+/// The rules of one API.
 #[derive(Debug)]
 pub struct ApiRules {
     /// Its name, as counters have it.

@@ -30,13 +30,13 @@ const FIRST_SETS: usize = 4;
 /// What a key has in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Words.
+    /// How many words of 64 bits a key has.
     pub words: usize,
     /// How many of those, the first ones, are numbers of logs.
     pub logs: usize,
 }
 
-/// A table.
+/// A table of counters, with a fixed number of words for each key.
 #[derive(Debug)]
 pub struct Cells {
     words: usize,

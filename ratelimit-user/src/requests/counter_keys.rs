@@ -15,7 +15,7 @@ use crate::policy::KeyPart;
 pub struct CounterKey<'r> {
     /// What the key may have.
     pub allowance: &'r Allowance,
-    /// The key.
+    /// The hash of the key's parts.
     pub hash: Hash,
     /// The parts of the request that the key is made of.
     pub subject: Subject<'r>,
@@ -47,11 +47,11 @@ pub struct CounterKeys<'r> {
 /// A user and an address it may have logged in from.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownAddress<'r> {
-    /// The pair.
+    /// The hash of user and address.
     pub hash: Hash,
     /// For how long it stays known.
     pub for_us: u64,
-    /// What strangers to this user share.
+    /// What addresses share that this user has not logged in from.
     pub of_strangers: &'r Allowance,
 }
 
@@ -83,7 +83,7 @@ impl<'r> CounterKeys<'r> {
         Self { api: self.api, list, known: self.known }
     }
 
-    /// Leaves out what counts for strangers only.
+    /// Leaves out what only counts for addresses that the user has not logged in from.
     pub fn forget_strangers(&mut self) {
         let Some(known) = self.known else { return };
         for place in &mut self.list {

@@ -1,4 +1,4 @@
-//! What is answered, and why.
+//! Decisions about requests, and the limits that they come from.
 
 use std::cmp::Reverse;
 
@@ -102,7 +102,7 @@ impl<'r> Violated<'r> {
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Serve it.
+    /// The request is to be served.
     Allowed,
     /// Serve it; it is above the limit, in the margin of a soft or elastic one.
     InMargin,
@@ -113,7 +113,7 @@ pub enum Outcome {
         /// How long the request waits.
         wait_us: u64,
     },
-    /// Refuse it.
+    /// The request is to be refused.
     Refused {
         /// How long until it would fit, if nobody else takes anything; none if it never will.
         retry_us: Option<u64>,
@@ -162,9 +162,9 @@ pub const fn seconds(us: u64) -> u64 {
 pub struct Nearest<'r> {
     /// The allowance that the limit belongs to.
     pub allowance: &'r Allowance,
-    /// The limit.
+    /// The limit that decided or is nearest to its end.
     pub limit: &'r AllowanceLimit,
-    /// What is left of it.
+    /// The units that are left of the limit.
     pub remaining: u64,
     /// How long until it is whole again.
     pub reset_us: u64,

@@ -24,7 +24,7 @@ use crate::{
     policy::{OnRefusal, Policy},
 };
 
-/// Answers questions.
+/// The decision engine: answers questions about requests.
 #[derive(Debug)]
 pub struct Engine {
     rules: ArcSwap<Rules>,
@@ -110,7 +110,7 @@ impl Engine {
         self.headroom.load(Ordering::Relaxed)
     }
 
-    /// The keys of a request. What counts for strangers only is left out for a user that has logged in from there.
+    /// The keys of a request. What only counts for addresses that the user has not logged in from is left out if it has.
     #[inline]
     pub fn counter_keys<'r>(
         &self,

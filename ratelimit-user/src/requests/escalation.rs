@@ -33,7 +33,7 @@ const QUEUE: usize = 1_000;
 /// Addresses that are to be blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// The addresses.
+    /// The addresses that are to be blocked.
     pub prefix: Prefix,
     /// How long the addresses are blocked.
     pub for_ns: u64,
@@ -41,7 +41,7 @@ pub struct Offence {
     pub reason: String,
 }
 
-/// Counts refusals.
+/// Counts refusals of each address.
 #[derive(Debug)]
 pub(super) struct Offenders {
     hasher: KeyHasher,

@@ -32,7 +32,7 @@ fn escaped(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
-                // As if it were no text, so that no text looks like bytes that are none.
+                // Escapes the escape character, so that text never looks like escaped bytes.
                 ESCAPE => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(&mut name, byte)),
                 c => name.push(c),
             }
@@ -96,7 +96,7 @@ impl KeyHasher {
 
 /// Whatever takes in the parts of a key. Two lists of parts that differ are two keys, wherever one part ends.
 pub trait KeyWriter {
-    /// A name.
+    /// Takes in a name.
     fn text(&mut self, text: &str);
     /// An address, or the network around it.
     fn address(&mut self, ip: IpAddr);
@@ -117,7 +117,7 @@ impl HashedKey {
         self.finish()
     }
 
-    /// The number.
+    /// The hash of all parts.
     pub fn finish(self) -> Hash {
         Hash { fingerprint: self.hasher.finish().max(1) }
     }

@@ -17,7 +17,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// One more.
+    /// Records one decision that took so many microseconds.
     pub(super) fn record(&self, us: u64) {
         let at = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(LONGER);
         self.numbers.add(at, 1);

@@ -9,7 +9,7 @@ use super::{key::Hash, lease::Lease};
 
 const SHARDS: usize = 64;
 
-/// All leases.
+/// All leases of requests that this host holds.
 #[derive(Debug)]
 pub struct Leases {
     most: usize,

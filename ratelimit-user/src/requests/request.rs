@@ -9,9 +9,9 @@ use crate::policy::some;
 pub struct Request<'a> {
     /// Who asks; empty if nobody in particular.
     pub user: &'a str,
-    /// What for.
+    /// The API that the request is for.
     pub api: &'a str,
-    /// From where.
+    /// The address that the request comes from.
     pub ip: Option<IpAddr>,
     /// Whether whoever says so is believed so far that the address may be blocked for what it asks.
     pub vouched: bool,
@@ -60,7 +60,7 @@ impl<'a> Request<'a> {
 pub enum Priority {
     /// Gives way first.
     Background,
-    /// Most requests.
+    /// The priority of most requests.
     #[default]
     Normal,
     /// Gives way to nothing.
@@ -68,7 +68,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All priorities.
+    /// All priorities, the lowest first.
     pub const ALL: [Self; 3] = [Self::Background, Self::Normal, Self::Critical];
 
     /// The word for it.
@@ -92,7 +92,7 @@ pub enum BadRequest {
     /// No API of this name, and none for all others.
     #[error("api {api:?} is not in the policy; there is {}", some(.known))]
     UnknownApi {
-        /// As given, as far as it fits into a sentence.
+        /// The rejected value, as far as it fits into a sentence.
         api: String,
         /// The APIs that exist.
         known: Vec<String>,
@@ -100,7 +100,7 @@ pub enum BadRequest {
     /// The limits of this API are counted by something that was not given.
     #[error("{part} is missing; requests for api {api:?} are counted by it")]
     Missing {
-        /// What.
+        /// The part of the key that is missing.
         part: String,
         /// For which API.
         api: String,

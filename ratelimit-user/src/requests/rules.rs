@@ -257,7 +257,7 @@ impl Rules {
         let api =
             self.apis.get(request.api).or(self.any.as_ref()).ok_or_else(|| self.unknown(request.api))?;
         let user = match request.user {
-            // Where it is the user who counts, those who give no name are one stranger.
+            // Where the key has the user, requests without a name count as those of one unlisted user.
             "" => (api.login.is_some() || api.key.contains(&KeyPart::User)).then_some(&self.stranger),
             name => Some(self.users.get(name).unwrap_or(&self.stranger)),
         };

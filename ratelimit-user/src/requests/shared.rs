@@ -39,7 +39,7 @@ pub enum Step<'r> {
 pub enum Taking {
     /// What a request costs, and units to hold for those that come after it.
     Ahead,
-    /// What it costs.
+    /// Only the cost of the request.
     Once,
     /// Nothing: somebody wants to know.
     Nothing,
@@ -195,7 +195,7 @@ pub fn refunds(
     age_us: u64,
 ) -> Vec<Inquiry> {
     let refund = |counter: &CounterKey<'_>| {
-        // The books are kept for as long as those wait who are in them.
+        // The store record is kept for as long as requests wait for their turn in it.
         let patience_us = patience_us(counter.allowance);
         inquiry(
             counter,

@@ -16,15 +16,15 @@ pub struct RequestsStatus {
     pub decision_times: DecisionTimes,
     /// Whether the store that counts requests for all hosts answers; absent without one.
     pub store_up: Option<bool>,
-    /// Questions to it.
+    /// Questions that were sent to the store.
     pub store_questions: QuestionCount,
-    /// Servers of it.
+    /// Servers of the store, and how many of them answer.
     #[serde(default)]
     pub store_servers: ServerCount,
-    /// What is wrong with one of those.
+    /// The problem of a server of the store that does not answer.
     #[serde(default)]
     pub store_problem: Option<StoreProblem>,
-    /// What operators should know of those that answer, as sentences.
+    /// Warnings about servers of the store that answer, as sentences.
     #[serde(default)]
     pub store_warnings: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub struct RequestsStatus {
 /// Decisions about one API with one outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionCount {
-    /// The API.
+    /// The name of the API.
     pub api: String,
     /// The word for the outcome.
     pub outcome: String,

@@ -13,7 +13,7 @@ use crate::policy::log_bytes;
 /// Shards. Many more than threads, so that two threads seldom meet.
 const SHARDS: usize = 64;
 
-/// All keys.
+/// The counters of all keys.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Apart]>,

@@ -14,9 +14,9 @@ const SEED: u64 = u64::from_be_bytes(*b"throttle");
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// Whether it was refused.
+    /// Whether the request was refused.
     pub limited: bool,
-    /// What is left.
+    /// The units that are left.
     pub remaining: u64,
     /// How long until it would fit; none if it did, or never will.
     pub retry_us: Option<u64>,

@@ -40,7 +40,7 @@ use crate::requests::{Outcome, asking::Asking};
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Reads what a stranger asks by query and header fields, and by a body; the sentences with which what is no question is refused.
+/// Reads what any caller asks by query and header fields, and by a body; the sentences with which what is no question is refused.
 pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) -> Vec<String> {
     let by_line = Question::read(query, headers).err().map(|trouble| trouble.detail);
     let by_body = match RequestBody::parse(body) {

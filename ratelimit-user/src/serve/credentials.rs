@@ -205,7 +205,7 @@ impl Token {
         Ok(is_another)
     }
 
-    /// Whether this is it.
+    /// Whether the given bytes are the token.
     pub fn is(&self, given: &[u8]) -> bool {
         self.now.read().unwrap_or_else(PoisonError::into_inner).is_of(given)
     }

@@ -20,7 +20,7 @@ pub struct Door {
     pub gallery: Option<Gallery>,
     /// What all proxies hold that decide for themselves.
     pub quotas: Arc<Quotas>,
-    /// Who it is.
+    /// The peer at the other end of the connection.
     pub peer: Peer,
     /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
     /// the socket's file.

@@ -106,7 +106,7 @@ pub async fn serve(stream: ClientStream, door: Door) {
     poll_fn(|cx| session.poll(cx)).await;
 }
 
-/// One connection.
+/// The state of one gRPC connection.
 struct GrpcSession {
     connection: Connection<ClientStream, Bytes>,
     door: Door,
@@ -298,7 +298,7 @@ fn admitted(request: &Request<RecvStream>, token: Option<&Token>) -> Result<Meth
     }
 }
 
-/// Answers `ShouldRateLimit`.
+/// Answers the method `ShouldRateLimit`.
 async fn rate_limit(
     decisions: Arc<DecisionService>,
     message: Bytes,

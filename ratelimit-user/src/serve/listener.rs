@@ -62,10 +62,10 @@ enum ListenerSocket {
     Unix(UnixListener),
 }
 
-/// A connection.
+/// A connection of a client.
 #[derive(Debug)]
 pub enum ClientStream {
-    /// Over TCP.
+    /// A connection over TCP.
     Tcp(TcpStream),
     /// Over TCP and TLS.
     Tls(Box<TlsStream<TcpStream>>),
@@ -76,7 +76,7 @@ pub enum ClientStream {
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A host.
+    /// A host with this address.
     Host(IpAddr),
     /// Somebody on this host who may open the socket's file.
     Local,
@@ -123,7 +123,7 @@ impl Bound {
         }
     }
 
-    /// Where it is.
+    /// The endpoint that is listened on.
     pub fn endpoint(&self) -> &ListenEndpoint {
         &self.endpoint
     }

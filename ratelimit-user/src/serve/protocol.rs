@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What is spoken on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
-    /// HTTP/1.1.
+    /// The HTTP/1.1 API.
     Http,
     /// gRPC, over HTTP/2.
     Grpc,

@@ -86,7 +86,7 @@ enum Pause {
     Send,
     /// An answer is not to be sent before its time.
     Hold {
-        /// Where it starts.
+        /// The offset of the answer in the output.
         at: usize,
         /// How long it is held, and what for.
         hold: Hold,
@@ -199,7 +199,7 @@ impl RespConnection {
         }
     }
 
-    /// Sends answers, mostly at once; a caller that takes none of them for long is let go, and a stranger at once: it holds no memory of ours.
+    /// Sends answers, mostly at once; a caller that takes none of them for long is let go; one that has shown no token is let go at once, and holds no memory.
     async fn send(&mut self, mut answers: &[u8]) -> io::Result<()> {
         while !answers.is_empty() {
             let mut write = std::pin::pin!(self.stream.write(answers));

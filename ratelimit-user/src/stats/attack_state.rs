@@ -7,7 +7,7 @@
 /// The host's attack state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttackState {
-    /// Nothing unusual.
+    /// Neither refused packets nor untracked sources are many.
     #[default]
     Normal,
     /// Many new sources, or a service or the host over its total.
@@ -34,7 +34,7 @@ impl AttackState {
     }
 }
 
-/// What one second brought.
+/// Counts of one second that the attack state is concluded from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Sources that were entered into the table.

@@ -7,9 +7,9 @@ use super::remaining::LimitLeft;
 /// Packets and bytes by the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Packets.
+    /// The number of packets per second.
     pub packets_per_second: f64,
-    /// Bytes.
+    /// The number of bytes per second.
     pub bytes_per_second: f64,
 }
 
@@ -20,7 +20,7 @@ pub struct ReasonFlow {
     pub reason: String,
     /// What happened to these packets.
     pub verdict: String,
-    /// How much.
+    /// The traffic that ended for this reason.
     #[serde(flatten)]
     pub flow: Flow,
 }

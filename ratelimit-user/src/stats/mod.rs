@@ -35,9 +35,9 @@ pub struct ReasonCount {
     pub reason: String,
     /// What happened to these frames.
     pub verdict: String,
-    /// Frames.
+    /// The number of frames.
     pub packets: u64,
-    /// Bytes.
+    /// The bytes of these frames.
     pub bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Columns {
 /// What was counted for one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceCount {
-    /// Its name.
+    /// The name of the service.
     pub service: String,
     /// Its reasons, as far as they occurred.
     #[serde(flatten)]
@@ -83,11 +83,11 @@ pub struct Snapshot {
 pub struct CounterTotals {
     /// Frames handed on.
     pub passed_packets: u64,
-    /// Frames dropped.
+    /// The frames that were dropped.
     pub dropped_packets: u64,
     /// Bytes handed on.
     pub passed_bytes: u64,
-    /// Bytes dropped.
+    /// The bytes that were dropped.
     pub dropped_bytes: u64,
     /// Frames answered on the spot.
     pub replied_packets: u64,

@@ -8,7 +8,7 @@ use crate::policy::{Prefix, Users};
 #[derive(Debug)]
 pub struct Owners<'u> {
     names: HashMap<Prefix, &'u str>,
-    /// Longest first.
+    /// The prefix lengths that users have, the longest first.
     lengths: Vec<u8>,
 }
 

@@ -12,7 +12,7 @@ use super::{
 pub struct Rates {
     /// How long it was.
     pub span_ms: u64,
-    /// What passed.
+    /// The traffic that passed.
     pub passed: Flow,
     /// What was dropped.
     pub dropped: Flow,
@@ -20,7 +20,7 @@ pub struct Rates {
     pub replied: Flow,
     /// By reason, as far as it occurred in the span; verdicts are those of metrics, `would_drop`, `marked` and `rejected` among them.
     pub reasons: Vec<ReasonFlow>,
-    /// By service.
+    /// The traffic of each service.
     pub services: Vec<ServiceFlow>,
 }
 

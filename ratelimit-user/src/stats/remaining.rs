@@ -49,7 +49,7 @@ impl LimitLeft {
 /// A host of the cluster, as this one has heard of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterHost {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// `here`, `late` or `away`.
     pub state: String,

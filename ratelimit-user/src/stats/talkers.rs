@@ -17,7 +17,7 @@ const SHOWN: usize = 50;
 /// Half of a 95 % interval, in standard deviations.
 const CONFIDENCE: f64 = 1.96;
 
-/// Who somebody is.
+/// A sender: a source, a prefix or a user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
     /// What the policy takes for one source: an address, or a prefix.
@@ -66,7 +66,7 @@ pub struct Talker {
 }
 
 impl Talker {
-    /// Who it is.
+    /// The name of the sender.
     pub fn name(&self) -> &str {
         let name = self.source.as_ref().or(self.prefix.as_ref()).or(self.user.as_ref());
         name.map_or("", String::as_str)

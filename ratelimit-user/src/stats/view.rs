@@ -56,13 +56,13 @@ pub struct StatsView {
     pub replied: Flow,
     /// By reason, as far as any packet ended for it.
     pub reasons: Vec<ReasonFlow>,
-    /// By service.
+    /// The traffic of each service.
     pub services: Vec<ServiceFlow>,
     /// Largest sources, largest first.
     pub sources: Vec<Talker>,
-    /// Largest prefixes.
+    /// The prefixes that send most.
     pub prefixes: Vec<Talker>,
-    /// Largest users.
+    /// The users that send most.
     pub users: Vec<Talker>,
     /// How these were found.
     pub sampling: SamplingNote,

@@ -52,7 +52,7 @@ pub struct Told {
 /// One limit as the store counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The algorithm.
+    /// The algorithm that counts the limit.
     pub meter: Meter,
     /// Whether requests wait in it for their turn.
     pub queue: bool,

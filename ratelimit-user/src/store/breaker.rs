@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: u32 = 3;
 /// The first pause, which doubles with every probe that fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts failures, and says when to try again.

@@ -19,7 +19,7 @@ impl Deadline {
         Self { at: Instant::now() + given, given }
     }
 
-    /// Whether that moment has passed.
+    /// Whether the deadline has passed.
     pub fn is_over(self) -> bool {
         Instant::now() >= self.at
     }

@@ -31,7 +31,7 @@ impl Entry {
 pub struct Line {
     /// What the store calls the limit.
     pub key: String,
-    /// The limit.
+    /// The limit that the line is about.
     pub terms: Terms,
     /// What there is to say about it.
     pub entry: Entry,

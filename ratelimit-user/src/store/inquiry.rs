@@ -19,9 +19,9 @@ const TOLD: usize = 10;
 pub struct Inquiry {
     /// What the store calls it.
     pub key: String,
-    /// Its limits.
+    /// The limits that are counted under the key.
     pub limits: Vec<Counted>,
-    /// What is asked.
+    /// The question about the key.
     pub ask: Ask,
 }
 

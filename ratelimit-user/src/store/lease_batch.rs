@@ -43,12 +43,12 @@ impl Keys {
         Self { name: name.to_owned() }
     }
 
-    /// The books of one limit of a user.
+    /// The key of the store record of one limit of a user.
     pub fn record(&self, user: &str, limit: &str) -> String {
         format!("{}:{FORM}:{{{}}}:{limit}", self.name, tag(user))
     }
 
-    /// Which limit of which user has these books, for people.
+    /// The name of the limit and its user, for people.
     pub fn limit_of(&self, record: &str) -> String {
         let rest = record.strip_prefix(&self.name).unwrap_or(record);
         let rest = rest.strip_prefix(':').and_then(|rest| rest.strip_prefix(FORM)).unwrap_or(rest);

@@ -303,7 +303,7 @@ struct Worker<B: Backend> {
     searched: Notify,
 }
 
-/// What changes.
+/// The part of the worker that changes.
 struct WorkerState<B> {
     link: Option<Arc<B>>,
     /// Which servers answer requests.

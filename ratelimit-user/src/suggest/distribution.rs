@@ -22,7 +22,7 @@ pub struct Quantiles {
     pub p99: u64,
     /// 999 of 1000 have at most this.
     pub p99_9: u64,
-    /// The largest.
+    /// The largest value.
     pub max: u64,
 }
 

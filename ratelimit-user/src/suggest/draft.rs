@@ -51,11 +51,11 @@ pub struct PolicyDraft {
 /// A policy, and what each of its limits would have done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
-    /// What it was drawn from.
+    /// The traffic that the suggestion was drawn from.
     pub observed: String,
     /// The policy, as a file.
     pub policy: String,
-    /// Each limit.
+    /// The proposed limits.
     pub limits: Vec<ProposedLimit>,
     /// Packets that something else of the policy refused, by reason.
     pub other_refusals: BTreeMap<&'static str, u64>,

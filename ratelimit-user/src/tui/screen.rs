@@ -24,7 +24,7 @@ pub struct HostSummary {
 /// What somebody at the keyboard wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Go away.
+    /// Leave the screen.
     Quit,
     /// Say why a source is treated as it is.
     Explain(String),

@@ -3,11 +3,11 @@
 /// A file of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asset {
-    /// Where browsers ask for it.
+    /// The path of the URL.
     pub path: &'static str,
-    /// What it is.
+    /// The value of the `Content-Type` field.
     pub kind: &'static str,
-    /// Its text.
+    /// The body of the answer.
     pub text: &'static str,
 }
 
@@ -44,7 +44,7 @@ assets! {
 }
 
 impl Asset {
-    /// What is at a path.
+    /// The file at a path, if there is one.
     pub fn at(path: &str) -> Option<Self> {
         ASSETS.iter().find(|asset| asset.path == path).copied()
     }

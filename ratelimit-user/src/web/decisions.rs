@@ -37,7 +37,7 @@ pub struct DecisionRates {
 /// Decisions of one API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ApiRate {
-    /// Its name.
+    /// The name of the API.
     pub api: String,
     /// Decisions of the API per second.
     pub per_second: f64,

@@ -16,13 +16,13 @@ const MAX_WAITING: usize = 8;
 /// An order, and where its answer goes.
 #[derive(Debug)]
 pub struct Handed {
-    /// What is asked or ordered.
+    /// The order that was given.
     pub order: Order,
     /// Where whoever asks sits.
     pub from: Option<IpAddr>,
     /// The token that they have shown, for an order that changes something.
     pub token: Option<String>,
-    /// Where to.
+    /// Where the answer is sent to.
     pub reply: oneshot::Sender<Reply>,
 }
 

@@ -15,7 +15,7 @@ pub const MAX_ATTACKS: usize = 20;
 /// What the page must understand: it says so if the daemon is of another build than the page.
 const VERSION: u32 = 1;
 
-/// One moment.
+/// What the dashboard shows of one moment.
 #[derive(Debug, Serialize)]
 pub struct Picture<'p, P> {
     /// Rates of packets; absent where no interface is guarded, and in the first second.
@@ -29,7 +29,7 @@ pub struct Picture<'p, P> {
     /// Attacks, newest first; absent where no interface is guarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attacks: Option<&'p [AttackSummary]>,
-    /// Requests.
+    /// The rates of decisions about requests.
     pub decisions: &'p DecisionRates,
     /// Seconds since the start.
     pub uptime_seconds: u64,

@@ -56,12 +56,12 @@ pub enum Fault {
     TooLarge,
     /// An amount that is not whole in the unit of the meter.
     NotWhole {
-        /// What is counted.
+        /// The meter that the amount is of.
         meter: Meter,
     },
     /// `10M/s`: packets, bytes or bits?
     NoUnit,
-    /// `10k bytes`.
+    /// An amount such as `10k bytes`.
     ScaledBytes,
     /// One letter's case away from two different units.
     AmbiguousUnit {
@@ -92,7 +92,7 @@ pub enum Fault {
         /// What the rate counts.
         meter: Meter,
     },
-    /// `burst 10/s`.
+    /// A burst with a period, such as `burst 10/s`.
     BurstPeriod,
     /// A window with a burst.
     BurstOfWindow,

@@ -36,7 +36,7 @@ impl HostBlock {
         }
     }
 
-    /// Whether it ends after another.
+    /// Whether this block ends after another.
     pub(super) fn outlasts(&self, other: &Self) -> bool {
         match (self.until_ns, other.until_ns) {
             (_, None) => false,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One blocked prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// CIDR.
+    /// The blocked prefix in CIDR notation.
     pub prefix: String,
     /// Seconds left; for good when absent.
     pub seconds_left: Option<u64>,
@@ -22,11 +22,11 @@ pub struct Block {
 /// The first prefixes of both lists, and how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstListed {
-    /// Blocks.
+    /// The first blocks.
     pub blocks: Vec<Block>,
     /// Blocks in all.
     pub blocks_in_all: u64,
-    /// Allowed prefixes.
+    /// The first allowed prefixes, in CIDR notation.
     pub allows: Vec<String>,
     /// Allowed prefixes in all.
     pub allows_in_all: u64,

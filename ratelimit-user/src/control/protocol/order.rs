@@ -28,7 +28,7 @@ pub enum Order {
     Top,
     /// Why is this address treated as it is?
     Explain {
-        /// The address.
+        /// The address that is asked about.
         address: IpAddr,
         /// Only this service; all that have limits when absent.
         #[serde(default)]
@@ -99,12 +99,12 @@ pub enum Order {
     LimitList,
     /// Show one limit.
     LimitGet {
-        /// Its name.
+        /// The name of the user.
         name: String,
     },
     /// Change one limit of the running policy, or all of a list.
     LimitSet {
-        /// Its name.
+        /// The name of the user.
         name: String,
         /// The new rate, as in the policy file; the rates of a list have commas between them.
         rate: String,
@@ -119,7 +119,7 @@ pub enum Order {
     UserList,
     /// Show one user, and how much is left of its limits.
     UserGet {
-        /// Its name.
+        /// The name of the user.
         name: String,
     },
     /// Change one user of the running policy.
@@ -133,7 +133,7 @@ pub enum Order {
     },
     /// Give a user its whole burst of packets again.
     UserReset {
-        /// Its name.
+        /// The name of the user.
         name: String,
     },
     /// What would this policy change?
@@ -175,7 +175,7 @@ pub enum Order {
     AttackList,
     /// What is known of one attack?
     AttackShow {
-        /// Its number.
+        /// The number of the attack.
         number: u64,
     },
     /// Take the program off an interface, or off all.

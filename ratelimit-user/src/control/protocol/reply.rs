@@ -21,7 +21,7 @@ use crate::{
 /// All counters, and what it takes to tell rates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatsReply {
-    /// Now.
+    /// The counters at the time of the answer.
     pub snapshot: Snapshot,
     /// When `stats` was asked before, if this daemon was.
     #[serde(default)]
@@ -36,21 +36,21 @@ pub struct StatsReply {
 pub struct EarlierStats {
     /// How long ago.
     pub ms_ago: u64,
-    /// What they were.
+    /// The counters at that time.
     pub snapshot: Snapshot,
 }
 
-/// The answer.
+/// The answer to an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "data", rename_all = "kebab-case")]
 pub enum Reply {
-    /// To `status`.
+    /// The answer to `status`.
     Status(Box<Status>),
-    /// To `stats`.
+    /// The answer to `stats`.
     Stats(Box<StatsReply>),
-    /// To `top`.
+    /// The answer to `top`.
     View(Box<StatsView>),
-    /// To `explain`.
+    /// The answer to `explain`.
     Explanation(Box<Explanation>),
     /// To `watch`: from now on.
     Watching,
@@ -66,9 +66,9 @@ pub enum Reply {
     Lists(Box<FirstListed>),
     /// To `block list`.
     Blocks(Vec<Block>),
-    /// To `test`.
+    /// The answer to `test`.
     Decision(DecisionInfo),
-    /// To `cluster`.
+    /// The answer to `cluster`.
     Cluster {
         /// This host's part.
         status: Box<ClusterStatus>,
@@ -81,14 +81,14 @@ pub enum Reply {
     Limits(Vec<LimitInfo>),
     /// To `user list` and `user get`.
     Users(Vec<UserInfo>),
-    /// To `diff`.
+    /// The answer to `diff`.
     Changes {
         /// What would change.
         changes: Vec<PolicyChange>,
-        /// What is probably not meant.
+        /// Warnings about what is probably not meant.
         warnings: Vec<String>,
     },
-    /// To `apply`.
+    /// The answer to `apply`.
     Applied {
         /// A sentence about it.
         message: String,
@@ -96,7 +96,7 @@ pub enum Reply {
         list_entries_written: u64,
         /// How long the daemon took.
         microseconds: u64,
-        /// What is probably not meant.
+        /// Warnings about what is probably not meant.
         warnings: Vec<String>,
     },
     /// To `attacks list`: newest first.

@@ -10,9 +10,9 @@ pub struct TestQuestion {
     /// Who asks; empty if nobody in particular.
     #[serde(default)]
     pub user: String,
-    /// What for.
+    /// The API that the request is for.
     pub api: String,
-    /// From where.
+    /// The address that the request comes from.
     #[serde(default)]
     pub ip: Option<IpAddr>,
     /// How much it counts.
@@ -39,11 +39,11 @@ pub struct DecisionInfo {
     pub policy: Option<String>,
     /// Its units per window.
     pub limit: Option<u64>,
-    /// Its window.
+    /// The window of that limit in seconds.
     pub window_seconds: Option<u64>,
-    /// What is left of it.
+    /// The units that are left of that limit.
     pub remaining: Option<u64>,
-    /// When it is whole again.
+    /// Milliseconds until that limit is whole again.
     pub reset_ms: Option<u64>,
     /// When a refused request would fit; absent if it never will.
     pub retry_after_ms: Option<u64>,

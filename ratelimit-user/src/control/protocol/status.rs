@@ -33,7 +33,7 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Release of the kernel.
     pub kernel: String,
-    /// Guarded interfaces.
+    /// The interfaces that are guarded.
     pub interfaces: Vec<InterfaceStatus>,
     /// The file that the policy in force came from.
     pub policy: String,
@@ -102,7 +102,7 @@ pub struct Status {
     pub warning_details: Vec<StatusWarning>,
 }
 
-/// One warning.
+/// A warning in the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusWarning {
     /// One of [`Self::KINDS`].
@@ -199,7 +199,7 @@ pub struct AttacksStatus {
     pub last_number: u64,
     /// Attacks that `attacks list` shows.
     pub kept: u64,
-    /// Who is told of attacks.
+    /// The notifiers, and how each is doing.
     pub notifiers: Vec<NotifierStatus>,
 }
 
@@ -208,7 +208,7 @@ pub struct AttacksStatus {
 pub struct ActiveAttack {
     /// Number of the attack.
     pub number: u64,
-    /// What is attacked.
+    /// The target of the attack.
     #[serde(flatten)]
     pub target: AttackTarget,
     /// What the attack is made of.

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserOrder {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
-    /// Another plan.
+    /// The plan that the user is to be on, if it changes.
     pub plan: Option<String>,
     /// Limits of its own, instead of its plan's.
     pub network: Vec<String>,
@@ -21,15 +21,15 @@ pub struct UserOrder {
 /// One limit of the running policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitInfo {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
     /// As it is typed.
     pub rate: String,
-    /// What it counts.
+    /// The meter of the limit.
     pub meter: String,
     /// Units per period.
     pub amount: u64,
-    /// The period.
+    /// The period of the limit.
     pub period: String,
     /// Units an idle source may send at once.
     pub burst: u64,
@@ -41,13 +41,13 @@ pub struct LimitInfo {
 /// One user of the running policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {
-    /// Its name.
+    /// The name of the notifier.
     pub name: String,
     /// The plan that it is on.
     pub plan: Option<String>,
     /// Whether its limits are its own and not its plan's.
     pub own: bool,
-    /// Its prefixes.
+    /// The prefixes of the user.
     pub sources: Vec<String>,
     /// What all its addresses may send together, as it is typed.
     pub network: Vec<String>,

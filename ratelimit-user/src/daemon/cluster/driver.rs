@@ -48,7 +48,7 @@ struct LeaseDriver {
     greeted: Option<u64>,
     /// What servers have last said of themselves.
     described: Arc<[ServerFacts]>,
-    /// Why books were last not opened anew.
+    /// Why a store record could last not be reset.
     not_reset: Option<String>,
 }
 
@@ -237,7 +237,7 @@ impl LeaseDriver {
         self.store.exchange(lines, gossip, timing, deadline).await
     }
 
-    /// Opens books anew; those with which it did not work.
+    /// Resets the store records of these limits, and returns the keys whose record could not be reset.
     async fn reset(&mut self, keys: &BTreeSet<String>) -> Vec<String> {
         if keys.is_empty() {
             return Vec::new();

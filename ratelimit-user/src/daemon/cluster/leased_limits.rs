@@ -42,7 +42,7 @@ impl Cluster {
         self.tell_leases(enforced)
     }
 
-    /// Has the store open the books of a user anew, with the next exchange that it answers. Why it has not answered the last one, if it has not.
+    /// Has the store reset the records of a user with the next exchange that it answers. Returns why the store has not answered the last exchange, if it has not.
     pub(in crate::daemon) fn reset_in_store(&mut self, user: &User) -> Option<&str> {
         let keys = named(user.network()).map(|(name, _)| self.keys.record(user.name(), &name));
         self.resets.extend(keys);

@@ -21,7 +21,7 @@ use limits::limits;
 use subjects::subjects;
 use users::{source_rows, sources_in_words, unlike};
 
-/// One difference.
+/// One difference between two policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyChange {
     /// `limit source.packets`, `service dns`, `source`, `interfaces`, `listen`.

@@ -15,11 +15,11 @@ fn a_stranger_cannot_lock_a_user_out() {
     let home = from("192.0.2.1");
     assert!(world.serves(&home, START));
     world.engine.refund(&world.engine.rules(), &home, START).unwrap();
-    // One stranger gets five attempts, and Alice is untouched.
+    // One outsider gets five attempts, and Alice is untouched.
     assert_eq!(world.served(&from("203.0.113.9"), START, 100), 5);
     assert!(world.serves(&home, START));
     world.engine.refund(&world.engine.rules(), &home, START).unwrap();
-    // Many strangers use up what strangers may try in all.
+    // Many outsiders use up what outsiders may try in all.
     let strangers: usize = (0..200).map(|n| world.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
     assert_eq!(strangers, 95);
     assert!(!world.serves(&from("198.51.100.222"), START), "nobody who is new gets a try");

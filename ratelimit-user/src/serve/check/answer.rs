@@ -203,7 +203,7 @@ struct ProblemJson<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     status: StatusCode,
-    /// One sentence.
+    /// The trouble, as a sentence.
     pub detail: String,
     field: Option<(HeaderName, HeaderValue)>,
 }
@@ -303,12 +303,12 @@ impl From<String> for Trouble {
     }
 }
 
-/// JSON.
+/// An answer with a JSON body.
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> HttpAnswer {
     with_body(status, JSON, body)
 }
 
-/// A word.
+/// An answer with a body of plain text.
 pub(super) fn text(body: &'static str) -> HttpAnswer {
     with_body(StatusCode::OK, TEXT, body)
 }

@@ -24,7 +24,7 @@ const BODY: Duration = Duration::from_secs(10);
 /// What is to be done about each question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Errand {
-    /// Decide.
+    /// Decide about the request.
     Check,
     /// Give back what it was charged.
     Refund,

@@ -37,7 +37,7 @@ use crate::{
 
 /// Whole, or piece by piece.
 pub(super) type PageBody = Either<Full<Bytes>, Pictures>;
-/// Pieces.
+/// A body that is sent piece by piece.
 pub(super) type Pictures =
     StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
 

@@ -52,10 +52,10 @@ struct PulseReading {
     looks: u32,
 }
 
-/// Until the last piece of an answer is made that has no end of its own.
+/// Marks a connection as busy while an answer of unknown length is being produced; dropping it ends the mark.
 pub(super) struct OpenAnswer(Arc<Pulse>);
 
-/// Until a request is answered.
+/// Marks a connection as busy while a request is answered; dropping it ends the mark.
 pub(super) struct RequestUnderWay<'p>(&'p Pulse);
 
 impl Pulse {
@@ -131,7 +131,7 @@ impl Drop for RequestUnderWay<'_> {
     }
 }
 
-/// A connection whose pulse is felt.
+/// A client connection that records in its pulse when bytes were read or written.
 pub(super) struct Watched {
     stream: ClientStream,
     pulse: Arc<Pulse>,

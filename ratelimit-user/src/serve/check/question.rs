@@ -28,7 +28,7 @@ pub(super) struct Question<'q> {
     pub ip: Option<IpAddr>,
     cost: u64,
     priority: Priority,
-    /// Whether it counts.
+    /// Whether the question charges or peeks.
     pub asking: Asking,
     /// Of a refund: how long ago it was charged; 0 if nobody says.
     pub age_us: u64,
@@ -181,7 +181,7 @@ impl<'q> QuestionDraft<'q> {
         }
     }
 
-    /// The question.
+    /// The complete question.
     pub(super) fn finish(self) -> Result<Question<'q>, String> {
         Ok(Question {
             user: self.user.unwrap_or_default(),

@@ -12,7 +12,7 @@ use super::{
     status::{Code, GrpcStatus},
 };
 
-/// Answers `Check`.
+/// Answers the method `Check`.
 pub fn check(message: Bytes) -> Result<Bytes, GrpcStatus> {
     let HealthCheckRequest { service } = decoded(message)?;
     if !is_known(&service) {

@@ -11,13 +11,13 @@ pub mod health;
 pub mod quota;
 pub mod reflection;
 
-/// `google.protobuf.Duration`.
+/// The message `google.protobuf.Duration`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Duration {
-    /// Whole seconds.
+    /// The number of whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// What is left.
+    /// The nanoseconds beside the whole seconds.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
@@ -25,12 +25,12 @@ pub struct Duration {
 /// `google.protobuf.UInt64Value` and, on the wire, `UInt32Value`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct NumberMessage {
-    /// The number.
+    /// The wrapped number.
     #[prost(uint64, tag = "1")]
     pub value: u64,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+/// The message `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimitRequest {
     /// Which application asks.
@@ -55,24 +55,24 @@ pub struct Descriptor {
     pub hits_addend: Option<NumberMessage>,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
+/// The message `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DescriptorEntry {
-    /// A name.
+    /// The name of the entry.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// Its value.
+    /// The value of the header field.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse`.
+/// The message `envoy.service.ratelimit.v3.RateLimitResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimitResponse {
     /// For all descriptors.
     #[prost(enumeration = "Verdict", tag = "1")]
     pub overall_code: i32,
-    /// For each.
+    /// The answer to each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
     /// For the answer to whoever sent the request.
@@ -86,7 +86,7 @@ pub struct RateLimitResponse {
     pub raw_body: Bytes,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
+/// The enumeration `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Verdict {
@@ -98,7 +98,7 @@ pub enum Verdict {
     OverLimit = 2,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
+/// The message `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DescriptorStatus {
     /// The verdict for this descriptor.
@@ -115,7 +115,7 @@ pub struct DescriptorStatus {
     pub duration_until_reset: Option<Duration>,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
+/// The message `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimit {
     /// How many requests there may be in the unit of time.
@@ -129,33 +129,33 @@ pub struct RateLimit {
     pub name: Bytes,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit`.
+/// The enumeration `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Unit {
     /// None of the units below.
     Unknown = 0,
-    /// Second.
+    /// The limit is per second.
     Second = 1,
-    /// Minute.
+    /// The limit is per minute.
     Minute = 2,
-    /// Hour.
+    /// The limit is per hour.
     Hour = 3,
-    /// Day.
+    /// The limit is per day.
     Day = 4,
-    /// Month.
+    /// The limit is per month.
     Month = 5,
-    /// Year.
+    /// The limit is per year.
     Year = 6,
 }
 
-/// `envoy.config.core.v3.HeaderValue`.
+/// The message `envoy.config.core.v3.HeaderValue`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HeaderMessage {
     /// In lower case.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// Its value.
+    /// The value of the header field.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }

@@ -37,7 +37,7 @@ const MAX_BUCKETS: usize = 10_000;
 const BATCH: usize = 64;
 /// Parts that are given back one by one; each may be a question to the store.
 const MOST_PARTS: usize = 100;
-/// Nothing passes.
+/// The strategy under which nothing passes.
 const DENY: QuotaStrategy = QuotaStrategy::BlanketRule(Blanket::DenyAll as i32);
 /// Tokens never come by themselves: this is longer than any assignment is good for.
 const NEVER_S: i64 = 100_000_000;

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 /// The codes that are of use here, with the numbers that gRPC gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Done.
+    /// The call succeeded.
     Ok = 0,
     /// The question makes no sense.
     InvalidArgument = 3,

@@ -23,7 +23,7 @@ const US_IN_MS: u64 = 1_000;
 pub enum CheckWords {
     /// `PRIORITY`, `PEEK` and `KEY`.
     All,
-    /// Only `KEY`.
+    /// Only the word `KEY`.
     Keys,
 }
 
@@ -36,7 +36,7 @@ pub enum CheckProblem {
     /// Neither an address, nor a cost, nor a word that is known.
     #[error("{word:?} is no address, no cost, and none of {known}")]
     UnknownWord {
-        /// As given.
+        /// The rejected value, as the caller sent it.
         word: String,
         /// The words that are known.
         known: &'static str,
@@ -229,7 +229,7 @@ pub async fn check(
     })
 }
 
-/// Answers `REFUND`.
+/// Answers the command `REFUND`.
 pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
     let mut parts = NO_PARTS;
     let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
@@ -238,7 +238,7 @@ pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>)
     Ok(())
 }
 
-/// Answers `RESETKEY`.
+/// Answers the command `RESETKEY`.
 pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
     let mut parts = NO_PARTS;
     let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;

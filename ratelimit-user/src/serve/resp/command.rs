@@ -2,7 +2,7 @@
 
 use super::reply::RespReply;
 
-/// What is to be done.
+/// The commands that are understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RespVerb {
     /// Limits that the caller describes, as redis-cell has them.
@@ -19,7 +19,7 @@ pub enum RespVerb {
     Ping,
     /// Says what was said.
     Echo,
-    /// The end.
+    /// Closes the connection.
     Quit,
     /// Which version of the protocol.
     Hello,
@@ -27,15 +27,15 @@ pub enum RespVerb {
     Auth,
     /// About this connection.
     Client,
-    /// About commands.
+    /// Lists the commands.
     Command,
     /// About this server.
     Info,
     /// Picks the one database there is.
     Select,
-    /// Settings: none.
+    /// Answers that there are no settings.
     Config,
-    /// Begins again.
+    /// Puts the session back to its beginning.
     Reset,
     /// Begins a transaction.
     Multi,
@@ -45,10 +45,10 @@ pub enum RespVerb {
     Discard,
 }
 
-/// One command.
+/// One command of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// What it does.
+    /// The verb of the command.
     pub verb: RespVerb,
     /// As clients are told.
     pub name: &'static str,
@@ -223,7 +223,7 @@ pub fn unknown(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     reply.error(format_args!("ERR unknown command '{name}', with args beginning with: {beginning}"));
 }
 
-/// How much of a stranger's words is said back, in bytes.
+/// How many bytes of an unknown command are repeated in the answer.
 const SHOWN: usize = 128;
 
 fn shown(word: &[u8]) -> &[u8] {

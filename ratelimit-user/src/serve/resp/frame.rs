@@ -33,7 +33,7 @@ pub enum FrameFault {
     /// More than a request may have.
     #[error("request of more than {MAX_FRAME} bytes")]
     TooLong,
-    /// More than somebody may send who has shown no token.
+    /// More than a caller may send before it has shown the token.
     #[error("request of more than 4096 bytes before the token was shown")]
     Stranger,
     /// A line that never ends.

@@ -51,19 +51,19 @@ impl<'o> RespReply<'o> {
         self.headed(b':', number.is_negative(), number.unsigned_abs());
     }
 
-    /// Bytes.
+    /// Writes a bulk string of bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.headed(b'$', false, bytes.len() as u64);
         self.out.extend_from_slice(bytes);
         self.end();
     }
 
-    /// Text.
+    /// Writes a text.
     pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    /// Nothing.
+    /// Writes a null.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.version {
             RespVersion::Two => b"$-1\r\n",

@@ -5,7 +5,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// What is read at once.
+/// Bytes that are read from a connection at once.
 const READ: usize = 16 * 1024;
 /// Room to read into behind what was kept.
 const MIN_ROOM: usize = 4 * 1024;
@@ -23,7 +23,7 @@ thread_local! {
 pub(super) struct Pair {
     buffer: Vec<u8>,
     filled: usize,
-    /// Answers.
+    /// The bytes of the answers.
     pub(super) output: Vec<u8>,
 }
 

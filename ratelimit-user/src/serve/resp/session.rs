@@ -35,7 +35,7 @@ pub enum After {
 /// What a request is to this caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// A command.
+    /// A command that the caller may use.
     Verb(RespVerb),
     /// Nothing: there was none.
     Nothing,
@@ -45,14 +45,14 @@ pub enum Called {
     Http,
 }
 
-/// One caller.
+/// The state of one caller's connection.
 #[derive(Debug)]
 pub struct Session {
     /// Where it asks, and what it must show.
     pub door: Door,
-    /// What it has agreed on.
+    /// The protocol version that the caller has agreed on.
     pub version: RespVersion,
-    /// Since `MULTI`.
+    /// The transaction since `MULTI`, if there is one.
     pub transaction: Option<Transaction>,
     /// Which token it has shown, counted from 1; 0 is none.
     shown: u64,

@@ -38,7 +38,7 @@ pub struct ThrottleAnswer {
     pub limited: bool,
     /// Units at once.
     pub limit: i64,
-    /// What is left.
+    /// The units that are left.
     pub remaining: i64,
     /// How long until it would fit; none if it did, or never will.
     pub retry_us: Option<u64>,
@@ -81,9 +81,9 @@ pub enum ThrottleProblem {
     /// A rate that runs backwards.
     #[error("negative rates are not supported: count {count}, period {period}")]
     NegativeRate {
-        /// As given.
+        /// The rejected value, as the caller sent it.
         count: i64,
-        /// As given.
+        /// The rejected value, as the caller sent it.
         period: i64,
     },
     /// Units that would be given back.

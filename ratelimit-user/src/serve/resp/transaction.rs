@@ -47,12 +47,12 @@ impl Transaction {
         (!self.is_spoiled).then_some((&self.requests, self.count))
     }
 
-    /// What it takes, in bytes.
+    /// The bytes of memory that the transaction takes.
     pub fn len(&self) -> usize {
         self.requests.capacity()
     }
 
-    /// Whether it takes nothing yet.
+    /// Whether the transaction takes no memory yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -16,7 +16,7 @@ const OLDEST: (u16, u16) = (6, 2);
 /// One server of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
-    /// Its socket.
+    /// The address of the server's socket.
     pub at: String,
     /// Major, minor, patch.
     pub version: (u16, u16, u16),

@@ -20,7 +20,7 @@ impl Script {
         self.name
     }
 
-    /// The text.
+    /// The source text of the script.
     pub fn text(&self) -> &'static str {
         self.text
     }
@@ -40,11 +40,11 @@ impl fmt::Debug for Script {
 /// One call of a script. Calls of one run must not depend on their order: one whose script the server lacks is run behind the others.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// The script.
+    /// The script that is called.
     pub script: &'a Script,
     /// All in one hash slot if the store is a cluster; the first one decides where the call goes.
     pub keys: Vec<Vec<u8>>,
-    /// The arguments.
+    /// The arguments of the call.
     pub args: Vec<Vec<u8>>,
 }
 

@@ -42,7 +42,7 @@ pub(super) enum Job {
 pub struct Met {
     /// Another number when any of them was connected to anew.
     pub number: u64,
-    /// What they say of themselves.
+    /// What the servers say of themselves.
     pub servers: Arc<[ServerFacts]>,
 }
 

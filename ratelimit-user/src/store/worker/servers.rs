@@ -27,7 +27,7 @@ struct Server {
     failures: u32,
     /// Writes that it has taken since it last refused one.
     taken: u32,
-    /// Why it counts as away.
+    /// Why the server counts as away.
     problem: Option<StoreError>,
 }
 
@@ -111,7 +111,7 @@ impl Servers {
         self.known.get(endpoint)?.problem.as_ref()
     }
 
-    /// Whether one counts as away.
+    /// Whether a server counts as away.
     pub(super) fn is_away(&self, endpoint: &Endpoint) -> bool {
         self.problem(endpoint).is_some()
     }
@@ -126,7 +126,7 @@ impl Servers {
         self.known.keys().filter(|endpoint| self.is_away(endpoint)).cloned().collect()
     }
 
-    /// How they are together.
+    /// The condition of all servers together.
     pub(super) fn condition(&self) -> Condition {
         let problems = || self.known.values().filter_map(|server| server.problem.as_ref());
         let away = problems().count();

@@ -1,8 +1,8 @@
-//! `grpc.health.v1`.
+//! Messages of the package `grpc.health.v1`.
 
 use prost::Message;
 
-/// `grpc.health.v1.HealthCheckRequest`.
+/// The message `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HealthCheckRequest {
     /// A service by its full name; empty for all.
@@ -10,7 +10,7 @@ pub struct HealthCheckRequest {
     pub service: String,
 }
 
-/// `grpc.health.v1.HealthCheckResponse`.
+/// The message `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct HealthCheckResponse {
     /// How the service is.
@@ -18,7 +18,7 @@ pub struct HealthCheckResponse {
     pub status: i32,
 }
 
-/// `grpc.health.v1.HealthCheckResponse.ServingStatus`.
+/// The enumeration `grpc.health.v1.HealthCheckResponse.ServingStatus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {

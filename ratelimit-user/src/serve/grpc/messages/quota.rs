@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::{Duration, NumberMessage};
 
-/// `RateLimitQuotaUsageReports`.
+/// The message `RateLimitQuotaUsageReports`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct UsageReports {
     /// Which application; in the first report.
@@ -17,7 +17,7 @@ pub struct UsageReports {
     pub bucket_quota_usages: Vec<BucketUsage>,
 }
 
-/// `RateLimitQuotaUsageReports.BucketQuotaUsage`.
+/// The message `RateLimitQuotaUsageReports.BucketQuotaUsage`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BucketUsage {
     /// Of which bucket.
@@ -42,7 +42,7 @@ pub struct BucketId {
     pub bucket: BTreeMap<String, Vec<u8>>,
 }
 
-/// `RateLimitQuotaResponse`.
+/// The message `RateLimitQuotaResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct QuotaResponse {
     /// What proxies are to do from now on.
@@ -50,13 +50,13 @@ pub struct QuotaResponse {
     pub bucket_action: Vec<BucketAction>,
 }
 
-/// `RateLimitQuotaResponse.BucketAction`.
+/// The message `RateLimitQuotaResponse.BucketAction`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BucketAction {
     /// With which bucket.
     #[prost(message, optional, tag = "1")]
     pub bucket_id: Option<BucketId>,
-    /// What.
+    /// What Envoy is to do with the bucket.
     #[prost(oneof = "Action", tags = "2, 3")]
     pub bucket_action: Option<Action>,
 }
@@ -67,12 +67,12 @@ pub enum Action {
     /// Decide by this.
     #[prost(message, tag = "2")]
     Assign(QuotaAssignment),
-    /// Forget it.
+    /// Envoy is to forget the bucket.
     #[prost(message, tag = "3")]
     Abandon(Abandon),
 }
 
-/// `RateLimitQuotaResponse.BucketAction.QuotaAssignmentAction`.
+/// The message `RateLimitQuotaResponse.BucketAction.QuotaAssignmentAction`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct QuotaAssignment {
     /// For this long.
@@ -83,11 +83,11 @@ pub struct QuotaAssignment {
     pub rate_limit_strategy: Option<Strategy>,
 }
 
-/// `RateLimitQuotaResponse.BucketAction.AbandonAction`.
+/// The message `RateLimitQuotaResponse.BucketAction.AbandonAction`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Abandon {}
 
-/// `envoy.type.v3.RateLimitStrategy`.
+/// The message `envoy.type.v3.RateLimitStrategy`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Strategy {
     /// One of these.
@@ -98,7 +98,7 @@ pub struct Strategy {
 /// How a proxy decides.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum QuotaStrategy {
-    /// All alike.
+    /// All requests are treated alike.
     #[prost(enumeration = "Blanket", tag = "1")]
     BlanketRule(i32),
     /// From a bucket.
@@ -106,26 +106,26 @@ pub enum QuotaStrategy {
     TokenBucket(TokenBucket),
 }
 
-/// `envoy.type.v3.RateLimitStrategy.BlanketRule`.
+/// The enumeration `envoy.type.v3.RateLimitStrategy.BlanketRule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum Blanket {
-    /// Everything passes.
+    /// Every request passes.
     AllowAll = 0,
-    /// Nothing does.
+    /// No request passes.
     DenyAll = 1,
 }
 
-/// `envoy.type.v3.TokenBucket`.
+/// The message `envoy.type.v3.TokenBucket`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct TokenBucket {
     /// What it holds, from the first moment on.
     #[prost(uint32, tag = "1")]
     pub max_tokens: u32,
-    /// What is added each time.
+    /// The tokens that each fill adds.
     #[prost(message, optional, tag = "2")]
     pub tokens_per_fill: Option<NumberMessage>,
-    /// When.
+    /// How often tokens are added.
     #[prost(message, optional, tag = "3")]
     pub fill_interval: Option<Duration>,
 }

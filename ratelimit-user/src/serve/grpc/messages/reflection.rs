@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use prost::Message;
 
-/// `grpc.reflection.v1.ServerReflectionRequest`.
+/// The message `grpc.reflection.v1.ServerReflectionRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServerReflectionRequest {
     /// Of no use here.
     #[prost(string, tag = "1")]
     pub host: String,
-    /// What is asked.
+    /// The question.
     #[prost(oneof = "MessageRequest", tags = "3, 4, 7")]
     pub message_request: Option<MessageRequest>,
 }
@@ -23,12 +23,12 @@ pub enum MessageRequest {
     /// The file that defines a name.
     #[prost(string, tag = "4")]
     FileContainingSymbol(String),
-    /// All services.
+    /// Asks for the names of all services.
     #[prost(string, tag = "7")]
     ListServices(String),
 }
 
-/// `grpc.reflection.v1.ServerReflectionResponse`.
+/// The message `grpc.reflection.v1.ServerReflectionResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServerReflectionResponse {
     /// As it was asked.
@@ -37,7 +37,7 @@ pub struct ServerReflectionResponse {
     /// What was asked.
     #[prost(message, optional, tag = "2")]
     pub original_request: Option<ServerReflectionRequest>,
-    /// What is answered.
+    /// The answer.
     #[prost(oneof = "MessageResponse", tags = "4, 6, 7")]
     pub message_response: Option<MessageResponse>,
 }
@@ -48,7 +48,7 @@ pub enum MessageResponse {
     /// A file and all that it needs.
     #[prost(message, tag = "4")]
     FileDescriptorResponse(FileDescriptorResponse),
-    /// All services.
+    /// The names of all services.
     #[prost(message, tag = "6")]
     ListServicesResponse(ListServiceResponse),
     /// There is no such descriptor.
@@ -56,37 +56,37 @@ pub enum MessageResponse {
     ErrorResponse(ErrorResponse),
 }
 
-/// `grpc.reflection.v1.FileDescriptorResponse`.
+/// The message `grpc.reflection.v1.FileDescriptorResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct FileDescriptorResponse {
-    /// `google.protobuf.FileDescriptorProto`, each.
+    /// The descriptors, each an encoded `google.protobuf.FileDescriptorProto`.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub file_descriptor_proto: Vec<Bytes>,
 }
 
-/// `grpc.reflection.v1.ListServiceResponse`.
+/// The message `grpc.reflection.v1.ListServiceResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListServiceResponse {
-    /// Each.
+    /// The services.
     #[prost(message, repeated, tag = "1")]
     pub service: Vec<ServiceResponse>,
 }
 
-/// `grpc.reflection.v1.ServiceResponse`.
+/// The message `grpc.reflection.v1.ServiceResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServiceResponse {
-    /// Its full name.
+    /// The full name of the service.
     #[prost(string, tag = "1")]
     pub name: String,
 }
 
-/// `grpc.reflection.v1.ErrorResponse`.
+/// The message `grpc.reflection.v1.ErrorResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ErrorResponse {
     /// A code of gRPC.
     #[prost(int32, tag = "1")]
     pub error_code: i32,
-    /// A sentence.
+    /// The error, as a sentence.
     #[prost(string, tag = "2")]
     pub error_message: String,
 }

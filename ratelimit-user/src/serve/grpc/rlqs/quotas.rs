@@ -29,7 +29,7 @@ pub type Key = (String, BucketId);
 pub struct QuotaShare {
     /// How many have it.
     pub proxies: u64,
-    /// What they hold.
+    /// The tokens that the proxies hold.
     pub held: u64,
 }
 
