@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Limit, Policy},
-    limit::gcra::{self, Outcome},
+    limit::gcra::{self, GcraOutcome},
 };
 
 use crate::tables::{CpuBudget, Tables};
@@ -17,7 +17,7 @@ pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u6
 #[inline(always)]
 pub(crate) fn has<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
     match tables.budget(budget) {
-        Some(word) => matches!(ask(tables, policy, budget, word, now_q8), Outcome::Conforms { .. }),
+        Some(word) => matches!(ask(tables, policy, budget, word, now_q8), GcraOutcome::Conforms { .. }),
         None => false,
     }
 }
@@ -42,15 +42,15 @@ pub(crate) fn take_proof<T: Tables>(tables: &T, policy: &Policy, asked: bool, no
 }
 
 #[inline(always)]
-fn settle<T: Tables>(tables: &T, word: T::Word, outcome: Outcome) -> bool {
-    if let Outcome::Conforms { tat_q8 } | Outcome::Overdrawn { tat_q8 } = outcome {
+fn settle<T: Tables>(tables: &T, word: T::Word, outcome: GcraOutcome) -> bool {
+    if let GcraOutcome::Conforms { tat_q8 } | GcraOutcome::Overdrawn { tat_q8 } = outcome {
         tables.store(word, tat_q8);
     }
-    matches!(outcome, Outcome::Conforms { .. })
+    matches!(outcome, GcraOutcome::Conforms { .. })
 }
 
 #[inline(always)]
-fn ask<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, word: T::Word, now_q8: u64) -> Outcome {
+fn ask<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, word: T::Word, now_q8: u64) -> GcraOutcome {
     let limit = match budget {
         CpuBudget::Newcomers => &policy.prefilter.new_sources,
         CpuBudget::Proofs => &policy.prefilter.proofs,

@@ -2,7 +2,7 @@
 
 use aya_ebpf::{btf_maps::PerCpuArray, macros::btf_map};
 use ratelimit_common::abi::sample::{SampleHeader, Sampler};
-use ratelimit_ebpf::{limit::Request, tables::LaneWord};
+use ratelimit_ebpf::{limit::PacketCharge, tables::LaneWord};
 
 /// One value for everything, so that a program looks it up once.
 #[btf_map]
@@ -21,7 +21,7 @@ pub(crate) struct Cpu {
     /// Where the frame at hand was counted: its service, reason and fate.
     pub(crate) slot: u64,
     /// What the frame at hand asks of the limits. Here, because a stack of 512 bytes is for the whole chain of calls.
-    pub(crate) request: Request,
+    pub(crate) request: PacketCharge,
     /// What stands before a sample.
     pub(crate) header: SampleHeader,
 }

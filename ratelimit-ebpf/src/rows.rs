@@ -18,7 +18,7 @@ use ratelimit_common::{
 
 use self::word_table::REFUSED_UNTIL;
 pub use self::{
-    row::{Row, RowKey, RowPlace, Words, words},
+    row::{Row, RowKey, RowPlace, RowWords, words},
     word_table::WordTable,
 };
 use crate::{
@@ -40,7 +40,7 @@ pub trait Rows {
     /// Puts something into a word.
     fn write(&self, word: Self::Word, new: u64);
     /// Makes a row for a key that has none.
-    fn make(&self, row: Row, words: Words) -> Result<(), InsertError>;
+    fn make(&self, row: Row, words: RowWords) -> Result<(), InsertError>;
     /// Forgets the row of a key.
     fn forget(&self, row: Row);
     /// Whether another CPU was faster than the exchange that is about to be.
@@ -170,7 +170,7 @@ impl<R: Rows> Tables for R {
     }
 
     fn insert_window(&self, key: &EntryKey) -> Result<(), InsertError> {
-        self.make(Row::Window(entry(key)), Words::default())
+        self.make(Row::Window(entry(key)), RowWords::default())
     }
 
     fn kept_window(&self, key: &EntryKey) -> Option<R::Word> {

@@ -16,7 +16,7 @@ use aya_ebpf::{
 };
 use ratelimit_common::abi::listener::{Offset, Offsets, UNKNOWN};
 use ratelimit_ebpf::{
-    cookie::{Listener, Proof},
+    cookie::{CookieListener, Proof},
     packet::Family,
     segment::Segment,
 };
@@ -78,7 +78,7 @@ impl Socket {
 
     /// What this listener asks of its connections, where the daemon found out how to read it.
     #[inline(always)]
-    pub(crate) fn listener(&self) -> Option<Listener> {
+    pub(crate) fn listener(&self) -> Option<CookieListener> {
         // SAFETY: an item of this program. Volatile, or the compiler would take what it was compiled with.
         let offset = |of: Offset| unsafe { (&raw const LISTENER[of as usize]).read_volatile() as usize };
         if offset(Offset::ReceiveLock) == 0 {
@@ -105,7 +105,7 @@ impl Socket {
                 let shift = i32::from(namespace.add(offset(Offset::SpaceShift)).cast::<i8>().read_volatile());
                 if shift <= 0 { buffer >> (-shift & 31) } else { buffer - (buffer >> (shift & 31)) }
             };
-            Some(Listener::new(space, locked, clamp, segment))
+            Some(CookieListener::new(space, locked, clamp, segment))
         }
     }
 

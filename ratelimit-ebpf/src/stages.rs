@@ -9,7 +9,7 @@ use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, Windo
 use ratelimit_ebpf::{
     express,
     frame::{Frame, Link, MAX_OFFSET},
-    limit::{self, Ask, Leaves, Proof, Request, Scope, Sender, Stages, Weight},
+    limit::{self, Leaves, PacketCharge, Proof, Scope, Sender, Stages, Weight, WindowCharge},
     link,
     packet::{Family, Packet},
     report::Refused,
@@ -104,14 +104,14 @@ numbers! {
 }
 
 /// What a stage answers, as the number that stands for it.
-trait Answer: Sized {
+trait StageAnswer: Sized {
     /// If there was nothing at an address.
     const NOTHING: u32;
     fn to_number(self) -> u32;
     fn from_number(number: u32) -> Self;
 }
 
-impl Answer for Reason {
+impl StageAnswer for Reason {
     const NOTHING: u32 = Self::TableFull as u32;
 
     #[inline(always)]
@@ -130,7 +130,7 @@ impl Answer for Reason {
 /// In place of a reason: the source needs an entry.
 const NEEDS_ENTRY: u32 = u32::MAX;
 
-impl Answer for Option<Reason> {
+impl StageAnswer for Option<Reason> {
     const NOTHING: u32 = Reason::NOTHING;
 
     #[inline(always)]
@@ -144,7 +144,7 @@ impl Answer for Option<Reason> {
     }
 }
 
-impl Answer for u32 {
+impl StageAnswer for u32 {
     const NOTHING: u32 = limit::NO_LEVEL;
 
     #[inline(always)]
@@ -158,7 +158,7 @@ impl Answer for u32 {
     }
 }
 
-impl Answer for bool {
+impl StageAnswer for bool {
     const NOTHING: u32 = 0;
 
     #[inline(always)]
@@ -172,7 +172,7 @@ impl Answer for bool {
     }
 }
 
-impl Answer for () {
+impl StageAnswer for () {
     const NOTHING: u32 = 0;
 
     #[inline(always)]
@@ -195,11 +195,11 @@ macro_rules! stages {
                 #[inline(never)]
                 extern "C" fn $name($($argument: <$type as Argument>::Passed),*) -> u32 {
                     match ($(<$type as Argument>::receive($argument),)*) {
-                        ($(Some($argument),)*) => Answer::to_number($does(&Maps::new(), $($argument),*)),
-                        _ => <$answer as Answer>::NOTHING,
+                        ($(Some($argument),)*) => StageAnswer::to_number($does(&Maps::new(), $($argument),*)),
+                        _ => <$answer as StageAnswer>::NOTHING,
                     }
                 }
-                Answer::from_number($name($(Argument::pass($argument)),*))
+                StageAnswer::from_number($name($(Argument::pass($argument)),*))
             }
         )*}
     };
@@ -207,40 +207,40 @@ macro_rules! stages {
 
 stages! { Leaves:
     fn known_refusal(policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> Option<Reason> => limit::known_refusal;
-    fn judge_entry(policy: &Policy, set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::judge_entry;
-    fn charge_entry(set: &LimitSet, request: &Request, bucket: *mut Bucket) -> Reason => limit::charge_entry;
-    fn charge_soft(set: &LimitSet, request: &Request, bucket: *mut Bucket, index: u32) -> Reason => limit::charge_soft;
-    fn ask_window(limit: &WindowLimit, state: *mut WindowState, ask: &Ask) -> Reason => limit::ask_window;
+    fn judge_entry(policy: &Policy, set: &LimitSet, request: &PacketCharge, bucket: *mut Bucket) -> Reason => limit::judge_entry;
+    fn charge_entry(set: &LimitSet, request: &PacketCharge, bucket: *mut Bucket) -> Reason => limit::charge_entry;
+    fn charge_soft(set: &LimitSet, request: &PacketCharge, bucket: *mut Bucket, index: u32) -> Reason => limit::charge_soft;
+    fn ask_window(limit: &WindowLimit, state: *mut WindowState, ask: &WindowCharge) -> Reason => limit::ask_window;
     fn stock_host(policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool => limit::stock_host;
     fn spend_host(policy: &Policy, len: u64, party: Party) -> () => limit::spend_host;
     fn crowded_level(policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 => limit::crowded_level;
     fn is_crowded_out_at(policy: &Policy, first_cell: u32, prefix: u32, hash: u64, now_q8: u64) -> bool => limit::is_crowded_out_at;
-    fn charge_crowd(policy: &Policy, request: &Request, party: Party) -> Reason => limit::charge_crowd;
+    fn charge_crowd(policy: &Policy, request: &PacketCharge, party: Party) -> Reason => limit::charge_crowd;
     fn tidy(hash: u64, now_q8: u64) -> () => limit::tidy;
     fn remember_proven(hash: u64, now_q8: u64) -> () => limit::remember_proven;
-    fn count_syn(policy: &Policy, request: &Request) -> bool => limit::count_syn;
-    fn remember_shared(policy: &Policy, request: &Request) -> () => limit::remember_shared;
-    fn forget_shared(policy: &Policy, request: &Request) -> () => limit::forget_shared;
-    fn report(policy: &Policy, request: &Request, reason: Reason) -> () => limit::report;
+    fn count_syn(policy: &Policy, request: &PacketCharge) -> bool => limit::count_syn;
+    fn remember_shared(policy: &Policy, request: &PacketCharge) -> () => limit::remember_shared;
+    fn forget_shared(policy: &Policy, request: &PacketCharge) -> () => limit::forget_shared;
+    fn report(policy: &Policy, request: &PacketCharge, reason: Reason) -> () => limit::report;
     fn report_unasked(policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) -> () => limit::report_source;
 }
 
 stages! { Stages {
     #[inline(always)]
-    fn room<'r>(&self, here: &'r mut Request) -> &'r mut Request {
+    fn room<'r>(&self, here: &'r mut PacketCharge) -> &'r mut PacketCharge {
         let Some(cpu) = self.cpu() else { return here };
         // SAFETY: the value belongs to this CPU, on which no program is preempted by another, and a frame has one request at a time.
         unsafe { &mut (*cpu).request }
     }
 }:
     fn is_crowded_out(policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> bool => limit::is_crowded_out;
-    fn open_entry(policy: &Policy, set: &LimitSet, request: &Request) -> Reason => limit::open_entry;
-    fn judge_service(policy: &Policy, request: &mut Request) -> Reason => limit::judge_service;
-    fn charge_service(policy: &Policy, request: &mut Request) -> Option<Reason> => limit::charge_service;
-    fn open_service(policy: &Policy, request: &mut Request) -> Reason => limit::open_service;
-    fn judge_user(policy: &Policy, request: &mut Request) -> Reason => limit::judge_user;
-    fn charge_user(policy: &Policy, request: &mut Request) -> Reason => limit::charge_user;
-    fn ask_windows(policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason => limit::ask_windows;
+    fn open_entry(policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Reason => limit::open_entry;
+    fn judge_service(policy: &Policy, request: &mut PacketCharge) -> Reason => limit::judge_service;
+    fn charge_service(policy: &Policy, request: &mut PacketCharge) -> Option<Reason> => limit::charge_service;
+    fn open_service(policy: &Policy, request: &mut PacketCharge) -> Reason => limit::open_service;
+    fn judge_user(policy: &Policy, request: &mut PacketCharge) -> Reason => limit::judge_user;
+    fn charge_user(policy: &Policy, request: &mut PacketCharge) -> Reason => limit::charge_user;
+    fn ask_windows(policy: &Policy, request: &PacketCharge, scope: Scope, charging: bool) -> Reason => limit::ask_windows;
 }
 
 /// Functions that look at the packet once more, one for each kind of link. The verifier knows what `xdp_md` is: the address is the kernel's.

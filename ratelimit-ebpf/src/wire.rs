@@ -7,7 +7,7 @@ use ratelimit_ebpf::{
     mark::paint,
     notes::Notes,
     packet::{Family, Packet},
-    reply::{Reply, Wire, draw, keep_head},
+    reply::{ReplyFrame, Wire, draw, keep_head},
     segment::Segment,
 };
 
@@ -73,7 +73,7 @@ impl Wire for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn send(&self, len: u64, reply: &Reply) -> bool {
+    fn send(&self, len: u64, reply: &ReplyFrame) -> bool {
         if keep_head(self, &Canvas::of_context(self.ctx)).is_none() {
             return false;
         }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes at all. Each target reads bytes as a stranger would send them and panics if a promise is broken.
+//! What must hold for any bytes at all. Each target reads bytes as an outsider would send them and panics if a promise is broken.
 //!
 //! `cargo xtask fuzz` runs them under libFuzzer; `fuzz/corpus.rs` runs the corpus and some thousand mutations of it with every other test.
 

@@ -27,10 +27,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ratelimit_user::{
-    meter::{Bucket, Meter},
+    meter::{Meter, RequestBucket},
     policy::terms::Terms,
     store::{
-        ask::{Ask, Counted, Told},
+        ask::{Ask, CountedLimit, Told},
         exchange::{Entry, Grant, Line, Others, Timing, margin_us},
     },
 };
@@ -82,7 +82,7 @@ impl StoreRecord {
     /// Takes down what a host says of a key of requests and answers it. What the host wants counts for so long.
     pub fn exchange(
         &mut self,
-        limits: &[Counted],
+        limits: &[CountedLimit],
         recent_us: u64,
         now_us: u64,
         host: &str,
@@ -178,7 +178,7 @@ impl StoreRecord {
         lease.used.min(had)
     }
 
-    fn spend(&mut self, limits: &[Counted], now_us: u64, ask: &Ask) -> Spending {
+    fn spend(&mut self, limits: &[CountedLimit], now_us: u64, ask: &Ask) -> Spending {
         // Only buckets hold a place for whoever waits: a window has none.
         let holds = limits.iter().all(|limit| limit.meter.bucket().is_some());
         let patience_us = if holds { ask.patience_us } else { 0 };
@@ -242,7 +242,7 @@ impl StoreRecord {
         row.granted
     }
 
-    fn charge(&mut self, limits: &[Counted], now_us: u64, units: u64) {
+    fn charge(&mut self, limits: &[CountedLimit], now_us: u64, units: u64) {
         if units > 0 {
             for (words, limit) in self.words.iter_mut().zip(limits) {
                 limit.meter.charge(words, now_us, units);
@@ -255,8 +255,8 @@ impl StoreRecord {
         self.rows.values().map(|row| row.out).sum()
     }
 
-    fn free(&self, limits: &[Counted], now_us: u64) -> u64 {
-        let left = |(words, limit): (&Vec<u64>, &Counted)| {
+    fn free(&self, limits: &[CountedLimit], now_us: u64) -> u64 {
+        let left = |(words, limit): (&Vec<u64>, &CountedLimit)| {
             limit.meter.left(words, now_us).saturating_sub(limit.held_back)
         };
         let least = self.words.iter().zip(limits).map(left).min();
@@ -265,7 +265,7 @@ impl StoreRecord {
 }
 
 /// What is left of a limit below its margin.
-fn below(limit: &Counted, words: &[u64], now_us: u64) -> u64 {
+fn below(limit: &CountedLimit, words: &[u64], now_us: u64) -> u64 {
     match &limit.meter {
         Meter::Soft(soft) => soft.below(words, now_us),
         meter => meter.left(words, now_us).saturating_sub(limit.margin + limit.held_back),
@@ -284,7 +284,7 @@ pub struct PacketRecord {
 /// The smallest of the limits that hosts say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InForce {
-    limit: Bucket,
+    limit: RequestBucket,
     /// When a host last said this rate, and this burst.
     rate_us: u64,
     burst_us: u64,
@@ -305,14 +305,14 @@ struct Moment {
     longest_us: u64,
 }
 
-fn bucket(terms: &Terms) -> Bucket {
-    Bucket::new(terms.amount(), terms.period_us(), terms.burst())
+fn bucket(terms: &Terms) -> RequestBucket {
+    RequestBucket::new(terms.amount(), terms.period_us(), terms.burst())
 }
 
 impl PacketRecord {
     /// A limit that the store knows nothing of. Perhaps nobody has used it for long, perhaps it was forgotten: so nothing was left when the
     /// store began to know everything, and what has come in since then is there.
-    fn new(moment: &Moment, said: &Bucket) -> Self {
+    fn new(moment: &Moment, said: &RequestBucket) -> Self {
         let words = vec![vec![moment.since_us, said.capacity() * said.period_us()]];
         let in_force = InForce { limit: *said, rate_us: 0, burst_us: 0, more_us: 0 };
         Self { record: StoreRecord { words, ..StoreRecord::default() }, since_us: moment.since_us, in_force }
@@ -320,7 +320,7 @@ impl PacketRecord {
 
     fn exchange(
         &mut self,
-        said: &Bucket,
+        said: &RequestBucket,
         timing: &Timing,
         moment: &Moment,
         host: &str,
@@ -333,7 +333,7 @@ impl PacketRecord {
         self.go_back(moment);
         let ended = self.record.lapse(now_us);
         let others = self.compare(said, moment, host);
-        let limits = [Counted::plain(Meter::Bucket(self.in_force.limit))];
+        let limits = [CountedLimit::plain(Meter::Bucket(self.in_force.limit))];
         // What nobody has reported in time is spent, as it ended.
         for (until_us, out) in ended {
             self.record.charge(&limits, until_us, out);
@@ -375,7 +375,7 @@ impl PacketRecord {
     }
 
     /// Takes down which limit a host has, and compares it with what others say.
-    fn compare(&mut self, said: &Bucket, moment: &Moment, host: &str) -> Others {
+    fn compare(&mut self, said: &RequestBucket, moment: &Moment, host: &str) -> Others {
         let Moment { now_us, longest_us, .. } = *moment;
         let is_alone = !self.record.rows.keys().any(|other| other != host);
         let is_over = |said_us: u64| is_alone || said_us + longest_us < now_us;
@@ -385,11 +385,11 @@ impl PacketRecord {
         let is_no_faster = said.amount() as f64 * limit.period_us() as f64
             <= limit.amount() as f64 * said.period_us() as f64;
         if is_no_faster || is_over(rate_us) {
-            limit = Bucket::new(said.amount(), said.period_us(), limit.capacity());
+            limit = RequestBucket::new(said.amount(), said.period_us(), limit.capacity());
             rate_us = now_us;
         }
         if said.capacity() <= limit.capacity() || is_over(burst_us) {
-            limit = Bucket::new(limit.amount(), limit.period_us(), said.capacity());
+            limit = RequestBucket::new(limit.amount(), limit.period_us(), said.capacity());
             burst_us = now_us;
         }
         let others = match limit == *said {
@@ -414,7 +414,7 @@ impl PacketRecord {
 
     /// Units that could be given out at the moment at which it was last written, and units that hosts hold.
     pub fn level_and_out(&self) -> (u64, u64) {
-        let limits = [Counted::plain(Meter::Bucket(self.in_force.limit))];
+        let limits = [CountedLimit::plain(Meter::Bucket(self.in_force.limit))];
         (self.record.free(&limits, self.record.words[0][0]), self.record.out())
     }
 }

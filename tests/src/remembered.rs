@@ -8,7 +8,7 @@ use ratelimit_ebpf::{
     rows::Rows as _,
     tables::{CpuBudget, Tables},
 };
-use ratelimit_user::explain::{Remembered, Row, Words};
+use ratelimit_user::explain::{Remembered, Row, RowWords};
 
 use crate::memory::{Memory, MemoryWord};
 
@@ -29,7 +29,7 @@ impl Remembered for MemoryTables<'_> {
         Ok(Tables::listed(self.0, address).copied())
     }
 
-    fn row(&self, row: Row) -> Result<Option<Words>, Infallible> {
+    fn row(&self, row: Row) -> Result<Option<RowWords>, Infallible> {
         let kept = match row {
             Row::Share(_) | Row::Budget(_) => return Ok(None),
             Row::Window(key) => self.0.find(Row::KeptWindow(key)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::setup::{self, Install};
-use crate::{deny, structure, tool, type_names, words, workspace};
+use crate::{comments, deny, structure, tool, type_names, words, workspace};
 
 /// The workspace denies `unsafe_code`; a file that needs it opts out with an attribute, and only these may.
 const MAY_OPT_OUT: [&str; 14] = [
@@ -51,6 +51,8 @@ pub(crate) fn check_all_but_host_crates() -> Result<()> {
     check_unsafe_places(&workspace::root())?;
     eprintln!("lint: words");
     words::check(&workspace::root())?;
+    eprintln!("lint: comments");
+    comments::check(&workspace::root())?;
     eprintln!("lint: names of types");
     type_names::check(&workspace::root())?;
     eprintln!("lint: directions of imports");

@@ -5,6 +5,7 @@
 
 mod bench;
 mod build;
+mod comments;
 mod compile;
 mod demo;
 mod deny;

@@ -43,6 +43,17 @@ fn row(line: &str) -> Result<(&str, usize)> {
 /// The files in which each name is defined.
 fn used(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in product(root)? {
+        for name in text.lines().filter_map(defined) {
+            used.entry(name.to_owned()).or_default().push(file.clone());
+        }
+    }
+    Ok(used)
+}
+
+/// The files of the product's crates, each with its text up to its tests.
+pub(crate) fn product(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut product = Vec::new();
     for path in workspace::files(root)? {
         let file = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         let is_of_tests =
@@ -51,13 +62,11 @@ fn used(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
         {
             continue;
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
-        let product = text.split(TESTS).next().unwrap_or_default();
-        for name in product.lines().filter_map(defined) {
-            used.entry(name.to_owned()).or_default().push(file.clone());
-        }
+        let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
+        text.truncate(text.find(TESTS).unwrap_or(text.len()));
+        product.push((file, text));
     }
-    Ok(used)
+    Ok(product)
 }
 
 /// The name of the type that a line defines.

@@ -54,7 +54,7 @@ pub(super) const OVERDRAWN_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
 
 /// What became of one question to one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum GcraOutcome {
     /// Conforms, if this TAT can still be stored.
     Conforms {
         /// The word to store.
@@ -100,7 +100,7 @@ pub const fn ahead_q8(moment_q8: u64, now_q8: u64) -> u64 {
 
 /// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`.
 #[inline(always)]
-pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> Outcome {
+pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> GcraOutcome {
     take_restarting(tat_q8, limit, now_q8, charge_q8, Start::FULL)
 }
 
@@ -176,16 +176,16 @@ pub const fn take_restarting(
     now_q8: u64,
     charge_q8: u64,
     start: Start,
-) -> Outcome {
+) -> GcraOutcome {
     let ahead = start.spent_q8(ahead_q8(tat_q8, now_q8));
     // Both terms are below 2^62.
     let after = ahead + charge_q8;
     if after <= limit.tolerance_q8 {
-        Outcome::Conforms { tat_q8: now_q8.wrapping_add(after) }
+        GcraOutcome::Conforms { tat_q8: now_q8.wrapping_add(after) }
     } else if ahead > limit.tolerance_q8 + OVERDRAWN_Q8 {
-        Outcome::Overdrawn { tat_q8: now_q8.wrapping_add(limit.tolerance_q8) }
+        GcraOutcome::Overdrawn { tat_q8: now_q8.wrapping_add(limit.tolerance_q8) }
     } else {
-        Outcome::Refused
+        GcraOutcome::Refused
     }
 }
 

@@ -8,13 +8,13 @@ const LARGEST_SCALE: u32 = 14;
 
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct CookieListener {
     space: u32,
     clamp: u32,
     largest_segment: u16,
 }
 
-impl Listener {
+impl CookieListener {
     /// From what the socket says: bytes of its buffer that can be a window, whether somebody has set that buffer, the largest window and
     /// the largest segment that were asked for, 0 for none.
     #[inline(always)]
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_nobody_has_touched_has_the_scale_of_the_host() {
-        let usual = Listener::new(65_536, false, 0, 0);
+        let usual = CookieListener::new(65_536, false, 0, 0);
         assert_eq!([0, 7, 14].map(|of_host| usual.window_scale(of_host, 1460)), [0, 7, 14]);
         assert_eq!((usual.window(1460), usual.segment(1460)), (64_240, 1460));
     }
@@ -69,32 +69,32 @@ mod tests {
         for (space, scale) in
             [(1_152, 0), (65_535, 0), (65_536, 1), (1 << 20, 5), (6 << 20, 7), (1 << 30, 14)]
         {
-            assert_eq!(Listener::new(space, true, 0, 0).window_scale(7, 1460), scale, "{space}");
+            assert_eq!(CookieListener::new(space, true, 0, 0).window_scale(7, 1460), scale, "{space}");
         }
-        assert_eq!(Listener::new(1_152, false, 0, 0).window_scale(7, 1460), 7);
+        assert_eq!(CookieListener::new(1_152, false, 0, 0).window_scale(7, 1460), 7);
     }
 
     #[test]
     fn a_larger_buffer_than_the_host_hands_out_counts_in_whole_segments() {
         // 2^23 bytes are eight bits more than fit, whole segments of it are not.
-        assert_eq!(Listener::new(1 << 23, true, 0, 0).window_scale(6, 1460), 7);
-        assert_eq!(Listener::new((1 << 23) + 1460, true, 0, 0).window_scale(6, 1460), 8);
-        assert_eq!(Listener::new(u32::MAX, true, 0, 0).window_scale(0, 1), 14);
+        assert_eq!(CookieListener::new(1 << 23, true, 0, 0).window_scale(6, 1460), 7);
+        assert_eq!(CookieListener::new((1 << 23) + 1460, true, 0, 0).window_scale(6, 1460), 8);
+        assert_eq!(CookieListener::new(u32::MAX, true, 0, 0).window_scale(0, 1), 14);
     }
 
     #[test]
     fn the_smaller_of_a_largest_window_and_a_set_buffer_counts() {
-        assert_eq!(Listener::new(1 << 20, true, 1 << 17, 0).window_scale(7, 1460), 2);
-        assert_eq!(Listener::new(1 << 17, true, 1 << 20, 0).window_scale(7, 1460), 2);
-        assert_eq!(Listener::new(1 << 17, false, 1 << 20, 0).window_scale(7, 1460), 5);
-        assert_eq!(Listener::new(65_536, false, 3_000, 0).window(1460), 2_920);
-        assert_eq!(Listener::new(65_536, false, 1_000, 0).window(1460), 1_000);
-        assert_eq!(Listener::new(0, true, 0, 0).window(0), 0);
+        assert_eq!(CookieListener::new(1 << 20, true, 1 << 17, 0).window_scale(7, 1460), 2);
+        assert_eq!(CookieListener::new(1 << 17, true, 1 << 20, 0).window_scale(7, 1460), 2);
+        assert_eq!(CookieListener::new(1 << 17, false, 1 << 20, 0).window_scale(7, 1460), 5);
+        assert_eq!(CookieListener::new(65_536, false, 3_000, 0).window(1460), 2_920);
+        assert_eq!(CookieListener::new(65_536, false, 1_000, 0).window(1460), 1_000);
+        assert_eq!(CookieListener::new(0, true, 0, 0).window(0), 0);
     }
 
     #[test]
     fn a_largest_segment_is_announced_unless_the_interface_takes_less() {
-        let segment = |asked, largest| Listener::new(65_536, false, 0, asked).segment(largest);
+        let segment = |asked, largest| CookieListener::new(65_536, false, 0, asked).segment(largest);
         assert_eq!((segment(0, 1460), segment(500, 1460), segment(9000, 1460)), (1460, 500, 1460));
     }
 }

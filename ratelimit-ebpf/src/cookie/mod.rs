@@ -1,7 +1,7 @@
 //! SYN cookies: answering a SYN without remembering it, and knowing the acknowledgement again.
 //!
 //! ```text
-//! SYN ---> Segment ---> listener's cookie ---> Reply ---> sent back in the same frame
+//! SYN ---> Segment ---> listener's cookie ---> ReplyFrame ---> sent back in the same frame
 //! ACK ---> Segment ---> connection or valid cookie? ---> pass | drop
 //! ```
 //!
@@ -22,7 +22,7 @@ mod options;
 mod synack;
 
 pub use crate::limit::Proof;
-pub use listener::Listener;
+pub use listener::CookieListener;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
@@ -35,12 +35,12 @@ use crate::{
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
     packet::{Packet, Transport},
-    reply::{Reply, Wire},
+    reply::{ReplyFrame, Wire},
     segment::Segment,
     tables::{Relay, Successor, TailCallContext},
     verdict::conclude,
 };
-use synack::Terms;
+use synack::SynAckTerms;
 
 /// A cookie, and whose it is.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub struct Issued {
     /// The MSS that is in it: the client's, rounded down.
     pub mss: u16,
     /// The listener; `None` if this kernel does not let us look at it.
-    pub listener: Option<Listener>,
+    pub listener: Option<CookieListener>,
 }
 
 /// The sockets of the host.
@@ -152,7 +152,7 @@ fn reply<W: Sockets>(
     packet: &Packet,
     offer: &Offer,
     now_ns: u64,
-) -> Option<Reply> {
+) -> Option<ReplyFrame> {
     if !wire.answers() {
         return None;
     }
@@ -165,7 +165,7 @@ fn reply<W: Sockets>(
     let issued = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
     let headers = packet.source.family.header_len() + TcpHdr::LEN;
     let mss = wire.mtu().saturating_sub(headers as u32).min(u16::MAX as u32) as u16;
-    let terms = Terms {
+    let terms = SynAckTerms {
         cookie: issued.cookie,
         mss: issued.listener.map_or(mss, |listener| listener.segment(mss)),
         room: issued.listener.map_or(u32::MAX, |listener| listener.window(issued.mss)),

@@ -3,7 +3,7 @@
 use super::options::Offer;
 use crate::{
     notes::Notes,
-    reply::{Check, Pen, Reply, Route, TCP, tcp},
+    reply::{Check, Pen, ReplyFrame, Route, TCP, tcp},
     segment::Segment,
 };
 
@@ -27,7 +27,7 @@ const OPTION_NO_SCALE: u64 = 0xf;
 
 /// What this host says in a SYN-ACK.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct SynAckTerms {
     /// The sequence number.
     pub(super) cookie: u32,
     /// What we can receive in one segment.
@@ -47,18 +47,18 @@ pub(super) fn build<N: Notes>(
     notes: &N,
     syn: &Segment,
     offer: &Offer,
-    terms: &Terms,
+    terms: &SynAckTerms,
     network_at: usize,
-) -> Reply {
+) -> ReplyFrame {
     let mut header = Pen::new(notes);
     let words = tcp_header(&mut header, syn, offer, terms);
     let route = Route { source: syn.destination, destination: syn.source, protocol: TCP, network_at };
-    Reply::with_body(header, words, Check::Upper(tcp::CHECKSUM), &route)
+    ReplyFrame::with_body(header, words, Check::Upper(tcp::CHECKSUM), &route)
 }
 
 /// Writes a header without its checksum, and says how many words it has.
 #[inline(always)]
-fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &Terms) -> u32 {
+fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &SynAckTerms) -> u32 {
     let window = (FIRST_FLIGHT * u32::from(terms.mss).min(LARGEST_COOKIE_MSS)).min(terms.room);
     header.body(tcp::PORTS, syn.ports().rotate_left(16));
     header.body(tcp::SEQUENCE, terms.cookie.to_be());

@@ -6,7 +6,7 @@ use std::{cell::Cell, format, vec, vec::Vec};
 
 use super::{
     options::{self, Offer},
-    synack::{self, Terms},
+    synack::{self, SynAckTerms},
 };
 use crate::{
     frame::{Canvas, Frame, Link},
@@ -135,7 +135,7 @@ fn folded(bytes: &[u8]) -> u32 {
 }
 
 /// The bytes of an answer, from the IP header on.
-fn answer(source: Address, destination: Address, options: &[u8], terms: &Terms) -> Vec<u8> {
+fn answer(source: Address, destination: Address, options: &[u8], terms: &SynAckTerms) -> Vec<u8> {
     let bytes = header(options);
     let offer = read(&bytes).unwrap();
     let words = bytes[..20].chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
@@ -160,7 +160,7 @@ fn checksums_hold_for_answers_of_every_kind() {
     for round in 0..2_000 {
         let options = &everything[..[0, 4, 16, 20][round % 4]];
         let window_scale = if round % 3 == 0 { None } else { Some((random() % 15) as u8) };
-        let terms = Terms {
+        let terms = SynAckTerms {
             cookie: random() as u32,
             mss: random() as u16,
             room: random() as u32 >> 10,
@@ -186,8 +186,14 @@ fn checksums_hold_for_answers_of_every_kind() {
 fn the_timestamp_carries_the_options_and_is_never_ahead_of_the_clock() {
     let options = [4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 3, 3, 9];
     for now_ms in [63, 64, 90, 127, 1 << 32, (1 << 32) + 5, u64::from(u32::MAX)] {
-        let terms =
-            Terms { cookie: 0, mss: 1460, room: u32::MAX, options: true, window_scale: Some(7), now_ms };
+        let terms = SynAckTerms {
+            cookie: 0,
+            mss: 1460,
+            room: u32::MAX,
+            options: true,
+            window_scale: Some(7),
+            now_ms,
+        };
         let reply = answer(Address::v4(1), Address::v4(2), &options, &terms);
         let stamp = u32::from_be_bytes(reply[20 + 28..20 + 32].try_into().unwrap());
         assert_eq!(stamp & 0x3f, 0x10 | 9, "SACK and the client's scale");
@@ -199,8 +205,14 @@ fn the_timestamp_carries_the_options_and_is_never_ahead_of_the_clock() {
 #[test]
 fn where_the_scale_is_not_known_none_is_said_and_the_kernel_is_told_of_none() {
     let options = [4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 3, 3, 9];
-    let terms =
-        Terms { cookie: 0, mss: 1460, room: u32::MAX, options: true, window_scale: None, now_ms: 1 << 20 };
+    let terms = SynAckTerms {
+        cookie: 0,
+        mss: 1460,
+        room: u32::MAX,
+        options: true,
+        window_scale: None,
+        now_ms: 1 << 20,
+    };
     let reply = answer(Address::v4(1), Address::v4(2), &options, &terms);
     let said = &reply[40..];
     assert_eq!(said[4..8], [4, 2, 8, 10], "SACK and timestamps stay");
@@ -211,7 +223,7 @@ fn where_the_scale_is_not_known_none_is_said_and_the_kernel_is_told_of_none() {
 #[test]
 fn the_window_is_a_first_flight_unless_the_listener_has_less_room() {
     let window = |room| {
-        let terms = Terms { cookie: 0, mss: 1460, room, options: false, window_scale: None, now_ms: 0 };
+        let terms = SynAckTerms { cookie: 0, mss: 1460, room, options: false, window_scale: None, now_ms: 0 };
         let reply = answer(Address::v4(1), Address::v4(2), &[], &terms);
         u16::from_be_bytes([reply[34], reply[35]])
     };

@@ -6,14 +6,14 @@ use ratelimit_common::{
     },
     limit::{
         aggregation, fair,
-        gcra::{self, Outcome, Start, ahead_q8},
+        gcra::{self, GcraOutcome, Start, ahead_q8},
         prefilter::{self, NegativeCause},
     },
 };
 
 use super::{
     negative_cache,
-    request::Request,
+    request::PacketCharge,
     sender::Sender,
     squeezed,
     word::{self, Charging},
@@ -29,14 +29,19 @@ use crate::{
 /// How hard the prefixes around a source squeeze it; `None` if one of them does not admit the packet. Writes nothing, but to settle an old
 /// debt.
 #[inline(always)]
-pub(super) fn judge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Option<u32> {
-    climb(tables, policy, request, party, Step::Judge)
+pub(super) fn judge<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    request: &PacketCharge,
+    party: Party,
+) -> Option<u32> {
+    climb(tables, policy, request, party, PrefixStep::Judge)
 }
 
 /// Charges every prefix around the source.
 #[inline(always)]
-pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
-    climb(tables, policy, request, party, Step::Charge).is_some()
+pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> bool {
+    climb(tables, policy, request, party, PrefixStep::Charge).is_some()
 }
 
 /// Reads a word of the cell of each prefix around an address: see [`fetch_ahead`](super::fetch_ahead).
@@ -63,7 +68,7 @@ pub(super) const fn number(family: u32, index: usize) -> u32 {
 }
 
 /// One prefix around a source, and what it pays.
-struct Prefix {
+struct ChargedPrefix {
     cell: u32,
     /// Which aggregation level, counted over both families.
     prefix_level: u32,
@@ -72,14 +77,20 @@ struct Prefix {
 
 /// What is asked of every aggregation level. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
 #[derive(Clone, Copy)]
-enum Step {
+enum PrefixStep {
     Judge,
     Charge,
 }
 
 /// Asks every aggregation level from the narrowest on: how hard they squeeze the source, or `None` if one says no.
 #[inline(always)]
-fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party, step: Step) -> Option<u32> {
+fn climb<T: Tables>(
+    tables: &T,
+    policy: &Policy,
+    request: &PacketCharge,
+    party: Party,
+    step: PrefixStep,
+) -> Option<u32> {
     let charge_q8 = request.dearest_q8();
     if policy.aggregation.tolerance_q8 == 0 || charge_q8 == 0 {
         return Some(0);
@@ -95,14 +106,14 @@ fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party
         let party = Party::from_code(forget(party as u64, request.now_q8) as u32);
         let charge_q8 = forget(charge_q8, request.now_q8);
         // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
-        let prefix = Prefix::around(policy, request, prefix_level, number(family, index), charge_q8);
+        let prefix = ChargedPrefix::around(policy, request, prefix_level, number(family, index), charge_q8);
         match step {
-            Step::Judge => {
+            PrefixStep::Judge => {
                 let pressure = prefix.judge(tables, policy, request, party, prefix_level)?;
                 // Forgotten, or the verifier would follow each way to each pressure by itself.
                 hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
             }
-            Step::Charge => {
+            PrefixStep::Charge => {
                 if !prefix.charge(tables, policy, request, party) {
                     return None;
                 }
@@ -112,11 +123,11 @@ fn climb<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party
     Some(hardest as u32)
 }
 
-impl Prefix {
+impl ChargedPrefix {
     #[inline(always)]
     fn around(
         policy: &Policy,
-        request: &Request,
+        request: &PacketCharge,
         prefix_level: &PrefixLevel,
         number: u32,
         charge_q8: u64,
@@ -130,7 +141,7 @@ impl Prefix {
 
     /// Its name in the table of prefixes. Not kept, because few need it and the stack is small.
     #[inline(always)]
-    fn key(&self, policy: &Policy, request: &Request) -> PrefixKey {
+    fn key(&self, policy: &Policy, request: &PacketCharge) -> PrefixKey {
         let family = request.family as usize & 1;
         let index = self.prefix_level.wrapping_sub(family as u32 * MAX_PREFIX_LEVELS as u32) as usize;
         let prefix_level = if index < MAX_PREFIX_LEVELS {
@@ -149,7 +160,7 @@ impl Prefix {
         tables: &T,
         cell: T::PrefixLevelCell,
         policy: &Policy,
-        request: &Request,
+        request: &PacketCharge,
     ) -> Option<T::Word> {
         let tracked =
             prefilter::is_tracked(tables.load(tables.prefix_level_tracked_until(cell)), request.now_q8);
@@ -161,7 +172,7 @@ impl Prefix {
         &self,
         tables: &T,
         policy: &Policy,
-        request: &Request,
+        request: &PacketCharge,
         party: Party,
         prefix_level: &PrefixLevel,
     ) -> Option<u32> {
@@ -198,7 +209,7 @@ impl Prefix {
     }
 
     #[inline(always)]
-    fn charge<T: Tables>(&self, tables: &T, policy: &Policy, request: &Request, party: Party) -> bool {
+    fn charge<T: Tables>(&self, tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> bool {
         let Some(cell) = tables.prefix_level_cell(self.cell) else {
             return false;
         };
@@ -249,7 +260,7 @@ fn remember_spent<T: Tables>(
     tables: &T,
     cell: T::PrefixLevelCell,
     policy: &Policy,
-    request: &Request,
+    request: &PacketCharge,
     (word, prefix_level): (T::Word, &PrefixLevel),
 ) {
     let name = negative_name(policy, request, prefix_level);
@@ -267,7 +278,7 @@ fn remember_spent<T: Tables>(
 
 /// What the cell of the prefix of a level around a source knows it by.
 #[inline(always)]
-fn negative_name(policy: &Policy, request: &Request, prefix_level: &PrefixLevel) -> u64 {
+fn negative_name(policy: &Policy, request: &PacketCharge, prefix_level: &PrefixLevel) -> u64 {
     prefilter::negative_name(prefix_hash(policy, request.key, prefix_level), policy.generation)
 }
 
@@ -292,9 +303,9 @@ fn settled<T: Tables>(
 ) -> Option<u64> {
     let seen = tables.load(word);
     match gcra::take_restarting(seen, limit, now_q8, charge_q8, start) {
-        Outcome::Conforms { tat_q8 } => Some(tat_q8),
-        Outcome::Refused => None,
-        Outcome::Overdrawn { tat_q8 } => {
+        GcraOutcome::Conforms { tat_q8 } => Some(tat_q8),
+        GcraOutcome::Refused => None,
+        GcraOutcome::Overdrawn { tat_q8 } => {
             // Losing this race is fine: somebody else has settled the bucket, or charged it since.
             tables.compare_exchange(word, seen, tat_q8);
             None

@@ -2,33 +2,33 @@
 
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
-use super::{aggregation, fair, request::Request, total::Account};
+use super::{aggregation, fair, request::PacketCharge, total::TotalView};
 use crate::{forget::forget, tables::Tables};
 
 /// Charges all of it, or says what refuses.
 #[inline(always)]
-pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
     let (len, now_q8) = (request.len as u64, request.now_q8);
-    let account = Account::of(tables, policy, request.service as u32);
+    let view = TotalView::of(tables, policy, request.service as u32);
     // Most packets of a spoofed flood end here, at this CPU's own words.
-    if let Some(account) = &account
-        && account.is_spent(tables, len, now_q8, party)
+    if let Some(view) = &view
+        && view.is_spent(tables, len, now_q8, party)
     {
         return Reason::ServiceTotal;
     }
     // What the question above has shown of these numbers is of no use below.
-    let (len, account) = (forget(len, now_q8), account.map(|account| account.forgotten(now_q8)));
+    let (len, view) = (forget(len, now_q8), view.map(|view| view.forgotten(now_q8)));
     let Some(pressure) = aggregation::judge(tables, policy, request, party) else {
         return Reason::LimitPrefix;
     };
     if pressure != 0 && !fair::admits(tables, policy, request, pressure) {
         return Reason::LimitPrefix;
     }
-    if let Some(account) = &account {
-        if !account.stock(tables, len, now_q8, party) {
+    if let Some(view) = &view {
+        if !view.stock(tables, len, now_q8, party) {
             return Reason::ServiceTotal;
         }
-        account.spend(tables, len, party);
+        view.spend(tables, len, party);
     }
     if !aggregation::charge(tables, policy, request, party) {
         return Reason::LimitPrefix;

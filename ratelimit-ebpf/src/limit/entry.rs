@@ -4,14 +4,14 @@ use ratelimit_common::{
     abi::{Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
     limit::{
         fair::PROVEN_Q8,
-        gcra::{self, Outcome, SMALLEST_FRAME, Start},
+        gcra::{self, GcraOutcome, SMALLEST_FRAME, Start},
         prefilter,
     },
 };
 
 use super::{
     negative_cache,
-    request::Request,
+    request::PacketCharge,
     word::{self, Charging, Unmoved, refusal},
 };
 use crate::tables::Tables;
@@ -22,7 +22,7 @@ pub fn judge<T: Tables>(
     tables: &T,
     policy: &Policy,
     set: &LimitSet,
-    request: &Request,
+    request: &PacketCharge,
     bucket: T::Bucket,
 ) -> Reason {
     for index in 0..MAX_LIMITS {
@@ -31,15 +31,15 @@ pub fn judge<T: Tables>(
         let seen = tables.load(word);
         let start = Start::of(set, limit, request.now_q8);
         match gcra::take_restarting(seen, limit, request.now_q8, charge, start) {
-            Outcome::Conforms { .. } => {}
-            Outcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
-            Outcome::Refused => {
+            GcraOutcome::Conforms { .. } => {}
+            GcraOutcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
+            GcraOutcome::Refused => {
                 if let Some(until_q8) = refused_until(seen, limit) {
                     negative_cache::remember(tables, policy, set, request, until_q8, refusal(limit));
                 }
                 return refusal(limit);
             }
-            Outcome::Overdrawn { tat_q8 } => {
+            GcraOutcome::Overdrawn { tat_q8 } => {
                 // Losing this race is fine: somebody else has settled the bucket.
                 tables.compare_exchange(word, seen, tat_q8);
                 if !gcra::has_margin(set, limit, request.now_q8) {
@@ -53,7 +53,7 @@ pub fn judge<T: Tables>(
 
 /// Charges all limits but the soft ones.
 #[inline(always)]
-pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Reason {
+pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge, bucket: T::Bucket) -> Reason {
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
         if limit.is_soft() {
@@ -78,7 +78,7 @@ pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &Request, bucket: 
 pub fn charge_soft<T: Tables>(
     tables: &T,
     set: &LimitSet,
-    request: &Request,
+    request: &PacketCharge,
     bucket: T::Bucket,
     index: u32,
 ) -> Reason {
@@ -117,7 +117,7 @@ pub(super) fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> 
 
 /// Whether a source without an entry would be admitted if it got one now.
 #[inline(always)]
-pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
+pub(super) fn judge_first(set: &LimitSet, request: &PacketCharge) -> Reason {
     for index in 0..MAX_LIMITS {
         let Some((limit, charge)) = request.charge(set, index) else { continue };
         if set.prefilter_tolerance_q8 + charge > limit.tolerance_q8 && !limit.is_soft() {
@@ -129,7 +129,7 @@ pub(super) fn judge_first(set: &LimitSet, request: &Request) -> Reason {
 
 /// Sees to it that the cell is tracked until every entry behind it is full again.
 #[inline(always)]
-pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Request) {
+pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge) {
     if set.prefilter_tolerance_q8 == 0 {
         return;
     }

@@ -3,11 +3,11 @@
 
 use ratelimit_common::abi::{Policy, Reason, user::NO_USER};
 
-use super::{request::Request, stages::Stages, windows::Scope};
+use super::{request::PacketCharge, stages::Stages, windows::Scope};
 
 /// Whether all of them would admit the packet.
 #[inline(always)]
-pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     if has_service_limits(policy, request) {
         match tables.judge_service(policy, request) {
             Reason::Conforming => {}
@@ -28,7 +28,7 @@ pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut Reques
 pub(super) fn charge<T: Stages>(
     tables: &T,
     policy: &Policy,
-    request: &mut Request,
+    request: &mut PacketCharge,
     before: Reason,
 ) -> Reason {
     let mut verdict = before;
@@ -66,13 +66,13 @@ pub(super) fn charge<T: Stages>(
 /// Whether the service that the packet is for limits each source. Asked again for each question: the verifier would carry the answer through
 /// everything in between.
 #[inline(always)]
-fn has_service_limits(policy: &Policy, request: &Request) -> bool {
+fn has_service_limits(policy: &Policy, request: &PacketCharge) -> bool {
     request.per_source(policy).is_some_and(|set| set.limit_count != 0)
 }
 
 /// Asks all windows that apply to a packet.
 #[inline(always)]
-fn ask_windows<T: Stages>(tables: &T, policy: &Policy, request: &Request, charging: bool) -> Reason {
+fn ask_windows<T: Stages>(tables: &T, policy: &Policy, request: &PacketCharge, charging: bool) -> Reason {
     let mut verdict = Reason::Conforming;
     for scope in [Scope::Source, Scope::Service, Scope::User] {
         let reason = tables.ask_windows(policy, request, scope, charging);

@@ -8,11 +8,16 @@ use ratelimit_common::{
     limit::gcra,
 };
 
-use super::{leaves::Leaves, request::Request};
+use super::{leaves::Leaves, request::PacketCharge};
 
 /// Charges the host and whatever else a packet shares with others, or says what refuses.
 #[inline(always)]
-pub(super) fn charge_all<T: Leaves>(tables: &T, policy: &Policy, request: &Request, party: Party) -> Reason {
+pub(super) fn charge_all<T: Leaves>(
+    tables: &T,
+    policy: &Policy,
+    request: &PacketCharge,
+    party: Party,
+) -> Reason {
     let capped = policy.host_total_count != 0;
     if capped && !tables.stock_host(policy, request.len as u64, request.now_q8, party) {
         return Reason::HostTotal;

@@ -9,7 +9,7 @@ use super::{
     negative_cache,
     sender::Sender,
     spent_note::{SpentFor, note_down, noted},
-    total::Account,
+    total::TotalView,
 };
 use crate::tables::Tables;
 
@@ -25,13 +25,13 @@ impl Weight {
         Self(len | (service as u64) << 32 | (is_tcp as u64) << 48)
     }
 
-    /// The refusal packed into 64 bits, as functions of the kernel program pass it on.
+    /// The value packed into 64 bits.
     #[inline(always)]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The refusal that [`Self::to_bits`] packed into 64 bits.
+    /// The value that [`Self::to_bits`] packed into 64 bits.
     #[inline(always)]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -81,13 +81,13 @@ pub(super) fn spent_total<T: Tables>(
     service: u32,
     (len, now_q8): (u64, u64),
 ) -> Option<Reason> {
-    if let Some(account) = Account::of(tables, policy, service)
-        && account.is_spent(tables, len, now_q8, Party::Untracked)
+    if let Some(view) = TotalView::of(tables, policy, service)
+        && view.is_spent(tables, len, now_q8, Party::Untracked)
     {
         return Some(Reason::ServiceTotal);
     }
-    if let Some(account) = Account::of_host(tables, policy)
-        && account.is_spent(tables, len, now_q8, Party::Untracked)
+    if let Some(view) = TotalView::of_host(tables, policy)
+        && view.is_spent(tables, len, now_q8, Party::Untracked)
     {
         return Some(Reason::HostTotal);
     }
@@ -107,14 +107,14 @@ pub fn spent_total_noted<T: Tables>(
     }
     let now_q8 = gcra::time_q8(now_ns);
     // The one that is asked first: of another one it would not be known that the first still has something left.
-    let (account, why) = match Account::of(tables, policy, service) {
-        Some(account) => (account, Reason::ServiceTotal),
-        None => (Account::of_host(tables, policy)?, Reason::HostTotal),
+    let (view, why) = match TotalView::of(tables, policy, service) {
+        Some(view) => (view, Reason::ServiceTotal),
+        None => (TotalView::of_host(tables, policy)?, Reason::HostTotal),
     };
-    let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Untracked) else {
+    let Some(until_q8) = view.spent_until(tables, len, now_q8, Party::Untracked) else {
         return spent_total(tables, policy, service, (len, now_q8));
     };
-    note_down(tables, SpentFor::Untracked, policy, service, (&account, until_q8, why), now_ns);
+    note_down(tables, SpentFor::Untracked, policy, service, (&view, until_q8, why), now_ns);
     Some(why)
 }
 
@@ -138,22 +138,22 @@ pub fn spent_for_tracked<T: Tables>(
     (len, now_ns): (u64, u64),
 ) -> Known {
     let now_q8 = gcra::time_q8(now_ns);
-    let host = Account::of_host(tables, policy);
-    if let Some(account) = &host {
-        if let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Tracked) {
+    let host = TotalView::of_host(tables, policy);
+    if let Some(view) = &host {
+        if let Some(until_q8) = view.spent_until(tables, len, now_q8, Party::Tracked) {
             let why = Reason::HostTotal;
-            note_down(tables, SpentFor::Tracked, policy, service, (account, until_q8, why), now_ns);
+            note_down(tables, SpentFor::Tracked, policy, service, (view, until_q8, why), now_ns);
             return Known::Spent(why);
         }
-        if !account.holds(tables, len, Party::Tracked) {
+        if !view.holds(tables, len, Party::Tracked) {
             return Known::Nothing;
         }
     }
-    let Some(account) = Account::of(tables, policy, service) else { return Known::Left };
-    let Some(until_q8) = account.spent_until(tables, len, now_q8, Party::Tracked) else { return Known::Left };
+    let Some(view) = TotalView::of(tables, policy, service) else { return Known::Left };
+    let Some(until_q8) = view.spent_until(tables, len, now_q8, Party::Tracked) else { return Known::Left };
     if host.is_none() {
         let why = Reason::ServiceTotal;
-        note_down(tables, SpentFor::Tracked, policy, service, (&account, until_q8, why), now_ns);
+        note_down(tables, SpentFor::Tracked, policy, service, (&view, until_q8, why), now_ns);
     }
     Known::Spent(Reason::ServiceTotal)
 }
@@ -161,5 +161,5 @@ pub fn spent_for_tracked<T: Tables>(
 /// Whether this CPU knows without asking anybody that the total of the host has enough for a packet of a source without state.
 #[inline(always)]
 pub fn host_holds<T: Tables>(tables: &T, policy: &Policy, len: u64) -> bool {
-    Account::of_host(tables, policy).is_none_or(|account| account.holds(tables, len, Party::Untracked))
+    TotalView::of_host(tables, policy).is_none_or(|view| view.holds(tables, len, Party::Untracked))
 }

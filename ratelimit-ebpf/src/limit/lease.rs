@@ -9,7 +9,7 @@ use ratelimit_common::{
     limit::lease,
 };
 
-use super::request::Request;
+use super::request::PacketCharge;
 use crate::tables::Tables;
 
 /// Exchanges that are tried before the buckets decide.
@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 4;
 
 /// Has the buckets of leased limits not asked about the packet, if leases cover it; else notes what is missing.
 #[inline(always)]
-pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request, user: u32) {
+pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut PacketCharge, user: u32) {
     // Not a loop: kernel 6.1 loses sight of the bound of an index that lives in a register across so much code.
     let first = covers::<T, 0>(tables, set, request, user) & covers::<T, 1>(tables, set, request, user);
     let last = covers::<T, 2>(tables, set, request, user) & covers::<T, 3>(tables, set, request, user);
@@ -28,7 +28,7 @@ pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request
 
 /// Spends leases for the packet, and has the buckets of their limits not charged; or leaves it to the buckets.
 #[inline(always)]
-pub(super) fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Request, user: u32) {
+pub(super) fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &mut PacketCharge, user: u32) {
     // One that was spent before another turned out to be used up stays spent: the error is on the safe side.
     if spend::<T, 0>(tables, set, request, user)
         && spend::<T, 1>(tables, set, request, user)
@@ -43,7 +43,12 @@ const _: () = assert!(MAX_LIMITS == 4);
 
 /// Whether a lease covers the packet under the limit at a place. If not, the daemon gets to know what is missing.
 #[inline(always)]
-fn covers<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &Request, user: u32) -> bool {
+fn covers<T: Tables, const PLACE: usize>(
+    tables: &T,
+    set: &LimitSet,
+    request: &PacketCharge,
+    user: u32,
+) -> bool {
     if !applies::<PLACE>(set, request) {
         return true;
     }
@@ -64,7 +69,12 @@ fn covers<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &R
 
 /// Spends the lease at a place, if there is to be one and it covers the packet.
 #[inline(always)]
-fn spend<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &Request, user: u32) -> bool {
+fn spend<T: Tables, const PLACE: usize>(
+    tables: &T,
+    set: &LimitSet,
+    request: &PacketCharge,
+    user: u32,
+) -> bool {
     if !applies::<PLACE>(set, request) {
         return true;
     }
@@ -82,12 +92,12 @@ fn spend<T: Tables, const PLACE: usize>(tables: &T, set: &LimitSet, request: &Re
 }
 
 #[inline(always)]
-fn applies<const PLACE: usize>(set: &LimitSet, request: &Request) -> bool {
+fn applies<const PLACE: usize>(set: &LimitSet, request: &PacketCharge) -> bool {
     set.is_leased(PLACE) && request.charges_q8[PLACE] != 0
 }
 
 #[inline(always)]
-fn waive(set: &LimitSet, request: &mut Request) {
+fn waive(set: &LimitSet, request: &mut PacketCharge) {
     for place in 0..MAX_LIMITS {
         if set.is_leased(place) {
             request.charges_q8[place] = 0;

@@ -6,10 +6,10 @@ use super::{
     asked_first, crowd, crowded, entry,
     known::{self, Weight},
     negative_cache, refused,
-    request::Request,
+    request::PacketCharge,
     sender::Sender,
     syns, total,
-    window::{self, Ask},
+    window::{self, WindowCharge},
 };
 use crate::{report::Refused, tables::Tables};
 
@@ -27,7 +27,7 @@ pub trait Leaves: Tables + Sized {
         &self,
         policy: &Policy,
         set: &LimitSet,
-        request: &Request,
+        request: &PacketCharge,
         bucket: Self::Bucket,
     ) -> Reason {
         entry::judge(self, policy, set, request, bucket)
@@ -39,18 +39,24 @@ pub trait Leaves: Tables + Sized {
     }
 
     /// Charges the limits of an entry that are not soft, for a packet that it would admit.
-    fn charge_entry(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
+    fn charge_entry(&self, set: &LimitSet, request: &PacketCharge, bucket: Self::Bucket) -> Reason {
         entry::charge(self, set, request, bucket)
     }
 
     /// Charges one soft limit of an entry.
-    fn charge_soft(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket, index: u32) -> Reason {
+    fn charge_soft(
+        &self,
+        set: &LimitSet,
+        request: &PacketCharge,
+        bucket: Self::Bucket,
+        index: u32,
+    ) -> Reason {
         entry::charge_soft(self, set, request, bucket, index)
     }
 
     /// Charges all limits of an entry, for a packet that it would admit. No function of its own: it calls two that are.
     #[inline(always)]
-    fn charge_limits(&self, set: &LimitSet, request: &Request, bucket: Self::Bucket) -> Reason {
+    fn charge_limits(&self, set: &LimitSet, request: &PacketCharge, bucket: Self::Bucket) -> Reason {
         match self.charge_entry(set, request, bucket) {
             Reason::Conforming if set.has_soft() => {
                 entry::charge_margins(set, |index| self.charge_soft(set, request, bucket, index))
@@ -60,12 +66,12 @@ pub trait Leaves: Tables + Sized {
     }
 
     /// Asks one window.
-    fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &Ask) -> Reason {
+    fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &WindowCharge) -> Reason {
         window::ask(self, limit, state, ask)
     }
 
     /// Charges what the packet shares with others.
-    fn charge_crowd(&self, policy: &Policy, request: &Request, party: Party) -> Reason {
+    fn charge_crowd(&self, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
         crowd::charge(self, policy, request, party)
     }
 
@@ -80,7 +86,7 @@ pub trait Leaves: Tables + Sized {
     }
 
     /// Counts a SYN, and says whether a cookie is the answer to it.
-    fn count_syn(&self, policy: &Policy, request: &Request) -> bool {
+    fn count_syn(&self, policy: &Policy, request: &PacketCharge) -> bool {
         syns::count(self, policy, request)
     }
 
@@ -113,17 +119,17 @@ pub trait Leaves: Tables + Sized {
     }
 
     /// Remembers that something that the source shares with others refused it while it kept to its own limits.
-    fn remember_shared(&self, policy: &Policy, request: &Request) {
+    fn remember_shared(&self, policy: &Policy, request: &PacketCharge) {
         negative_cache::remember_shared(self, policy, request);
     }
 
     /// Forgets that something that the source shares with others refused it while it kept to its own limits.
-    fn forget_shared(&self, policy: &Policy, request: &Request) {
+    fn forget_shared(&self, policy: &Policy, request: &PacketCharge) {
         negative_cache::forget_shared(self, policy, request);
     }
 
     /// Tells the daemon of a packet that a limit refused, if it is time to.
-    fn report(&self, policy: &Policy, request: &Request, reason: Reason) {
+    fn report(&self, policy: &Policy, request: &PacketCharge, reason: Reason) {
         refused::report(self, policy, request, reason);
     }
 

@@ -66,7 +66,7 @@ pub use proof::Proof;
 pub use refusal::report_unasked;
 use refusal::reported;
 pub use refused::{report, report_source};
-pub use request::Request;
+pub use request::PacketCharge;
 pub use sender::Sender;
 pub use service::{charge as charge_service, judge as judge_service, open as open_service};
 pub use spent_note::{SpentFor, noted};
@@ -75,7 +75,7 @@ use standing::Standing;
 pub use syns::count as count_syn;
 pub use total::{spend_host, stock_host};
 pub use user::{charge as charge_user, judge as judge_user};
-pub use window::{Ask, ask as ask_window};
+pub use window::{WindowCharge, ask as ask_window};
 pub use windows::{Scope, ask as ask_windows};
 pub use word::{refusal_of, take as take_word};
 
@@ -97,7 +97,7 @@ pub fn limit<T: Stages, R: Relay>(
             return reason;
         }
     };
-    let mut room = Request::NONE;
+    let mut room = PacketCharge::NONE;
     let request = tables.room(&mut room);
     request.put(policy, packet, sender, len, now_q8);
     let reason = ask(tables, relay, policy, packet, request);
@@ -115,7 +115,7 @@ fn ask<T: Stages, R: Relay>(
     relay: &R,
     policy: &Policy,
     packet: &Packet,
-    request: &mut Request,
+    request: &mut PacketCharge,
 ) -> Reason {
     if packet.transport == Transport::TCP && syns::defended(tables, policy, request) {
         relay.hand_over(Successor::Prove, request.context(Reason::CookieInvalid));
@@ -197,7 +197,7 @@ pub fn limit_shown<T: Stages>(
         Ok(now_q8) => now_q8,
         Err(reason) => return reason,
     };
-    let mut room = Request::NONE;
+    let mut room = PacketCharge::NONE;
     let request = tables.room(&mut room);
     request.put(policy, packet, sender, len, now_q8);
     match ask_shown(tables, policy, request, proof) {
@@ -208,7 +208,7 @@ pub fn limit_shown<T: Stages>(
 }
 
 #[inline(always)]
-fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut Request, proof: Proof) -> Reason {
+fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge, proof: Proof) -> Reason {
     let set = &policy.source.set;
     let mut standing = Standing::of(tables, policy, set, request);
     if proof.is_real() {
@@ -247,7 +247,7 @@ fn charge_source<T: Stages>(
     tables: &T,
     policy: &Policy,
     set: &LimitSet,
-    request: &Request,
+    request: &PacketCharge,
     standing: &Standing<T>,
 ) -> Reason {
     match standing.charge_existing(tables, set, request) {
@@ -291,7 +291,7 @@ fn ask_for_proof<T: Stages, R: Relay>(
     relay: &R,
     policy: &Policy,
     packet: &Packet,
-    request: &Request,
+    request: &PacketCharge,
     reason: Reason,
 ) {
     if packet.transport == Transport::TCP

@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{Bucket, Event, LimitSet, Policy, Reason};
 
-use super::{entry, leaves::Leaves, request::Request};
+use super::{entry, leaves::Leaves, request::PacketCharge};
 use crate::{
     budget,
     tables::{CpuBudget, InsertError},
@@ -10,7 +10,7 @@ use crate::{
 
 /// Enters a source into the table, charged for its packet.
 #[inline(always)]
-pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Reason {
     let bucket = match first(set, request) {
         Ok(bucket) => bucket,
         Err(reason) => return reason,
@@ -42,7 +42,7 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Re
 /// The first bucket of a source: full, less what its cell may have given it, less this packet; if something is owed, the packet is charged
 /// when the entry is there.
 #[inline(always)]
-fn first(set: &LimitSet, request: &Request) -> Result<Bucket, Reason> {
+fn first(set: &LimitSet, request: &PacketCharge) -> Result<Bucket, Reason> {
     match entry::judge_first(set, request) {
         Reason::Conforming => {
             let start = request.now_q8.wrapping_add(set.prefilter_tolerance_q8);

@@ -5,12 +5,17 @@ use ratelimit_common::{
     limit::gcra::{self, MAX_AMOUNT},
 };
 
-use super::{leaves::Leaves, request::Request};
+use super::{leaves::Leaves, request::PacketCharge};
 use crate::{packet::Packet, report::Refused};
 
 /// The reason, of which the daemon has been told if it is a refusal.
 #[inline(always)]
-pub(super) fn reported<T: Leaves>(tables: &T, policy: &Policy, request: &Request, reason: Reason) -> Reason {
+pub(super) fn reported<T: Leaves>(
+    tables: &T,
+    policy: &Policy,
+    request: &PacketCharge,
+    reason: Reason,
+) -> Reason {
     if !reason.admits() {
         tables.report(policy, request, reason);
     }

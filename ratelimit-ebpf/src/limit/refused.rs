@@ -2,7 +2,7 @@
 
 use ratelimit_common::abi::{Policy, Reason, SourceKey};
 
-use super::request::Request;
+use super::request::PacketCharge;
 use crate::{
     report::{self, Refused},
     tables::Tables,
@@ -10,7 +10,7 @@ use crate::{
 
 /// Tells the daemon of a packet that a limit refused, if it is time to.
 #[inline(always)]
-pub fn report<T: Tables>(tables: &T, policy: &Policy, request: &Request, reason: Reason) {
+pub fn report<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, reason: Reason) {
     report::report(tables, policy, request.key, request.refused(reason), request.now_q8);
 }
 

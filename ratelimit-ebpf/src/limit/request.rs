@@ -21,7 +21,7 @@ use crate::{
 /// verifier checks one by one: see [`super::Stages`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Request {
+pub struct PacketCharge {
     /// The source of the packet.
     pub(super) key: SourceKey,
     /// Where source and group belong in the prefilter.
@@ -52,7 +52,7 @@ pub struct Request {
     pub(super) fragments: u8,
 }
 
-impl Request {
+impl PacketCharge {
     /// Room for a question.
     pub(super) const NONE: Self = Self {
         key: SourceKey { hi: 0, lo: 0 },

@@ -2,11 +2,11 @@
 
 use ratelimit_common::abi::{Policy, Reason};
 
-use super::{leaves::Leaves, negative_cache, opening, request::Request, standing::Standing};
+use super::{leaves::Leaves, negative_cache, opening, request::PacketCharge, standing::Standing};
 
 /// Whether what one source may have of the service would admit the packet.
 #[inline(always)]
-pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };
     request.as_service(policy, set, |request| {
         if set.prefilter_tolerance_q8 != 0
@@ -20,7 +20,7 @@ pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> R
 
 /// Charges what one source may have of the service; `None` if it needs an entry for that.
 #[inline(always)]
-pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Option<Reason> {
+pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Option<Reason> {
     let Some(set) = request.per_source(policy) else { return Some(Reason::Conforming) };
     request.as_service(policy, set, |request| {
         Standing::of(tables, policy, set, request).charge_existing(tables, set, request)
@@ -29,7 +29,7 @@ pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> 
 
 /// Makes an entry for what one source may have of the service, charged for the packet.
 #[inline(always)]
-pub fn open<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+pub fn open<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };
     request.as_service(policy, set, |request| opening::open(tables, policy, set, request))
 }

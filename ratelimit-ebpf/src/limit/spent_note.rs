@@ -5,7 +5,7 @@ use ratelimit_common::{
     limit::gcra,
 };
 
-use super::total::Account;
+use super::total::TotalView;
 use crate::tables::{LaneWord, Tables};
 
 /// For whom the total was found used up. Each has words of its own.
@@ -61,7 +61,7 @@ pub(super) fn note_down<T: Tables>(
     spent_for: SpentFor,
     policy: &Policy,
     service: u32,
-    (account, until_q8, why): (&Account<'_, T>, u64, Reason),
+    (view, until_q8, why): (&TotalView<'_, T>, u64, Reason),
     now_ns: u64,
 ) {
     let [name, until, reason] = spent_for.words();
@@ -70,7 +70,7 @@ pub(super) fn note_down<T: Tables>(
     else {
         return;
     };
-    if account.weighs_alike() {
+    if view.weighs_alike() {
         tables.store(name, name_of(policy, service));
         // Time words wrap around after two years, the clock does not.
         let ahead_q8 = gcra::ahead_q8(until_q8, gcra::time_q8(now_ns));

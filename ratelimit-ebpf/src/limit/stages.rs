@@ -7,7 +7,7 @@ use super::{
     known::Weight,
     leaves::Leaves,
     opening,
-    request::Request,
+    request::PacketCharge,
     sender::Sender,
     service, user,
     windows::{self, Scope},
@@ -17,7 +17,7 @@ use super::{
 pub trait Stages: Leaves {
     /// Where a request is put: here, or in the kernel where there is more room than on the stack.
     #[inline(always)]
-    fn room<'r>(&self, here: &'r mut Request) -> &'r mut Request {
+    fn room<'r>(&self, here: &'r mut PacketCharge) -> &'r mut PacketCharge {
         here
     }
 
@@ -27,37 +27,37 @@ pub trait Stages: Leaves {
     }
 
     /// Makes an entry for the source, charged for the packet.
-    fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &Request) -> Reason {
+    fn open_entry(&self, policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Reason {
         opening::open(self, policy, set, request)
     }
 
     /// Whether what one source may have of the service would admit the packet.
-    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn judge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         service::judge(self, policy, request)
     }
 
     /// Charges what one source may have of the service; `None` if the source needs an entry for it.
-    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
+    fn charge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Option<Reason> {
         service::charge(self, policy, request)
     }
 
     /// Makes the entry that a source needs for what it may have of the service.
-    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn open_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         service::open(self, policy, request)
     }
 
     /// Whether the limits of its user would admit the packet.
-    fn judge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn judge_user(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         user::judge(self, policy, request)
     }
 
     /// Charges the limits of its user.
-    fn charge_user(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn charge_user(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         user::charge(self, policy, request)
     }
 
     /// Asks the windows of one scope.
-    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
+    fn ask_windows(&self, policy: &Policy, request: &PacketCharge, scope: Scope, charging: bool) -> Reason {
         windows::ask(self, policy, request, scope, charging)
     }
 }

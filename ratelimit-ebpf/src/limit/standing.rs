@@ -4,7 +4,7 @@ use ratelimit_common::{
     abi::{Limit, LimitSet, Policy, Reason, service::Party},
     limit::{
         fair,
-        gcra::{self, Outcome, Start},
+        gcra::{self, GcraOutcome, Start},
         prefilter,
     },
 };
@@ -12,7 +12,7 @@ use ratelimit_common::{
 use super::{
     entry,
     leaves::Leaves,
-    request::Request,
+    request::PacketCharge,
     sender::tracked_until_q8,
     word::{self, Charging, Unmoved},
 };
@@ -54,7 +54,7 @@ impl<T: Leaves> Standing<T> {
 
     /// Evaluates the source's limits.
     #[inline(always)]
-    pub(super) fn of(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
+    pub(super) fn of(tables: &T, policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Self {
         if set.limit_count == 0 {
             return Self::FREE;
         }
@@ -79,9 +79,9 @@ impl<T: Leaves> Standing<T> {
         let limit = cell_limit(set.prefilter_tolerance_q8);
         match gcra::take_restarting(seen, &limit, request.now_q8, charge_q8, cell_start(set, request.now_q8))
         {
-            Outcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
-            Outcome::Refused => Self::of_newcomer(tables, policy, set, request),
-            Outcome::Overdrawn { tat_q8 } => {
+            GcraOutcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
+            GcraOutcome::Refused => Self::of_newcomer(tables, policy, set, request),
+            GcraOutcome::Overdrawn { tat_q8 } => {
                 tables.compare_exchange(tables.cell_tat(cell), seen, tat_q8);
                 Self::of_newcomer(tables, policy, set, request)
             }
@@ -89,7 +89,13 @@ impl<T: Leaves> Standing<T> {
     }
 
     #[inline(always)]
-    fn of_entry(tables: &T, policy: &Policy, set: &LimitSet, request: &Request, bucket: T::Bucket) -> Self {
+    fn of_entry(
+        tables: &T,
+        policy: &Policy,
+        set: &LimitSet,
+        request: &PacketCharge,
+        bucket: T::Bucket,
+    ) -> Self {
         match tables.judge_entry(policy, set, request, bucket) {
             Reason::Conforming => Self { voucher: Voucher::Entry, bucket: Some(bucket), ..Self::FREE },
             reason => Self::refused(reason),
@@ -98,7 +104,7 @@ impl<T: Leaves> Standing<T> {
 
     /// A source that needs an entry, if this CPU may still make one.
     #[inline(always)]
-    fn of_newcomer(tables: &T, policy: &Policy, set: &LimitSet, request: &Request) -> Self {
+    fn of_newcomer(tables: &T, policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Self {
         let standing = Self::vouched(set, request);
         if standing.voucher == Voucher::Newcomer && !budget::admits_newcomer(tables, policy, request.now_q8) {
             return Self::refused(Reason::NewSourceBudget);
@@ -108,14 +114,14 @@ impl<T: Leaves> Standing<T> {
 
     /// The standing of a source that proved to be real: it gets an entry whatever the budget, because nobody can forge it.
     #[inline(always)]
-    pub(super) fn proven(self, set: &LimitSet, request: &Request) -> Self {
-        let stranger = matches!(self.voucher, Voucher::Cell | Voucher::Newcomer) || self.wants_state();
-        if stranger { Self::vouched(set, request) } else { self }
+    pub(super) fn proven(self, set: &LimitSet, request: &PacketCharge) -> Self {
+        let lacks_entry = matches!(self.voucher, Voucher::Cell | Voucher::Newcomer) || self.wants_state();
+        if lacks_entry { Self::vouched(set, request) } else { self }
     }
 
     /// The standing of a source without an entry, if it got one.
     #[inline(always)]
-    fn vouched(set: &LimitSet, request: &Request) -> Self {
+    fn vouched(set: &LimitSet, request: &PacketCharge) -> Self {
         match entry::judge_first(set, request) {
             Reason::Conforming => Self { voucher: Voucher::Newcomer, ..Self::FREE },
             reason => Self::refused(reason),
@@ -136,7 +142,7 @@ impl<T: Leaves> Standing<T> {
 
     /// What the source has to show: state of its own, and that it is real.
     #[inline(always)]
-    pub(super) fn party(&self, tables: &T, request: &Request) -> Party {
+    pub(super) fn party(&self, tables: &T, request: &PacketCharge) -> Party {
         match (self.voucher, self.bucket) {
             (Voucher::Entry, Some(bucket)) => {
                 fair::party(tables.load(tables.proven_until(bucket)), request.now_q8)
@@ -147,7 +153,7 @@ impl<T: Leaves> Standing<T> {
 
     /// Remembers that the source is proven, if it has an entry; one that is made for it remembers by itself.
     #[inline(always)]
-    pub(super) fn vouch(&self, tables: &T, request: &Request) {
+    pub(super) fn vouch(&self, tables: &T, request: &PacketCharge) {
         if let (Voucher::Entry, Some(bucket)) = (self.voucher, self.bucket) {
             tables.store(tables.proven_until(bucket), request.proven_until_q8());
         }
@@ -155,7 +161,12 @@ impl<T: Leaves> Standing<T> {
 
     /// Charges whoever vouched, unless that is an entry that is still to be made.
     #[inline(always)]
-    pub(super) fn charge_existing(&self, tables: &T, set: &LimitSet, request: &Request) -> Option<Reason> {
+    pub(super) fn charge_existing(
+        &self,
+        tables: &T,
+        set: &LimitSet,
+        request: &PacketCharge,
+    ) -> Option<Reason> {
         match (self.voucher, self.bucket) {
             (Voucher::Free, _) => Some(Reason::Conforming),
             (Voucher::Cell, _) => Some(charge_cell(tables, set, request)),
@@ -167,7 +178,7 @@ impl<T: Leaves> Standing<T> {
 }
 
 #[inline(always)]
-fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &Request) -> Reason {
+fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge) -> Reason {
     let Some(cell) = tables.cell(prefilter::cell_index(request.hash)) else { return Reason::TableFull };
     let limit = cell_limit(set.prefilter_tolerance_q8);
     let charge_q8 = request.dearest_q8();

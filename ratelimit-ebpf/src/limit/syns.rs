@@ -6,10 +6,10 @@
 
 use ratelimit_common::{
     abi::{Limit, Policy, Service, service::COOKIES_HOLD_Q8},
-    limit::gcra::{self, Outcome, ahead_q8},
+    limit::gcra::{self, GcraOutcome, ahead_q8},
 };
 
-use super::request::Request;
+use super::request::PacketCharge;
 use crate::tables::Tables;
 
 /// Attempts to count one SYN. One that is not counted is one of very many.
@@ -19,7 +19,7 @@ const REFRESH_Q8: u64 = COOKIES_HOLD_Q8 / 10;
 
 /// Whether a packet is for a service whose SYNs are answered with cookies now.
 #[inline(always)]
-pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool {
+pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> bool {
     if policy.cookie_services == 0 {
         return false;
     }
@@ -30,7 +30,7 @@ pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &Request
 
 /// Counts a SYN and says whether a cookie is the answer to it: from the first above the threshold on.
 #[inline(always)]
-pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool {
+pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> bool {
     let now_q8 = request.now_q8;
     let Some((number, service)) = protected(policy, request) else { return false };
     let Some(meter) = tables.syn_meter(number) else { return false };
@@ -47,7 +47,7 @@ pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool 
 
 /// The service of a packet, if it answers with cookies when it has to.
 #[inline(always)]
-fn protected<'p>(policy: &'p Policy, request: &Request) -> Option<(u32, &'p Service)> {
+fn protected<'p>(policy: &'p Policy, request: &PacketCharge) -> Option<(u32, &'p Service)> {
     let (number, service) = policy.service(request.service as u32)?;
     if service.syn_cookies.cost_fp == 0 { None } else { Some((number, service)) }
 }
@@ -57,12 +57,12 @@ fn exceeds<T: Tables>(tables: &T, meter: T::Word, threshold: &Limit, now_q8: u64
     for _ in 0..ATTEMPTS {
         let seen = tables.load(meter);
         match gcra::take(seen, threshold, now_q8, threshold.cost_fp) {
-            Outcome::Refused => return true,
-            Outcome::Overdrawn { tat_q8 } => {
+            GcraOutcome::Refused => return true,
+            GcraOutcome::Overdrawn { tat_q8 } => {
                 tables.compare_exchange(meter, seen, tat_q8);
                 return true;
             }
-            Outcome::Conforms { tat_q8 } => {
+            GcraOutcome::Conforms { tat_q8 } => {
                 if tables.compare_exchange(meter, seen, tat_q8) {
                     return false;
                 }

@@ -18,22 +18,22 @@ use super::word::{self, Charging, Unmoved};
 use crate::{forget::forget, tables::Tables};
 
 /// One total, as this CPU sees it.
-pub(super) struct Account<'p, T: Tables> {
+pub(super) struct TotalView<'p, T: Tables> {
     number: u32,
     count: u64,
     totals: &'p [Total; MAX_TOTALS],
     share: T::Share,
 }
 
-impl<'p, T: Tables> Account<'p, T> {
-    /// The account of the service that a packet is for; `None` if it has no total.
+impl<'p, T: Tables> TotalView<'p, T> {
+    /// The view of the service that a packet is for; `None` if it has no total.
     #[inline(always)]
     pub(super) fn of(tables: &T, policy: &'p Policy, service_number: u32) -> Option<Self> {
         let (number, service) = policy.service(service_number)?;
         Self::open(tables, number, service.total_count, &service.totals)
     }
 
-    /// The account of the host; `None` if it has no total.
+    /// The view of the host; `None` if it has no total.
     #[inline(always)]
     pub(super) fn of_host(tables: &T, policy: &'p Policy) -> Option<Self> {
         Self::open(tables, HOST_TOTAL, policy.host_total_count, &policy.host_totals)
@@ -47,7 +47,7 @@ impl<'p, T: Tables> Account<'p, T> {
         Some(Self { number, count, totals, share: tables.share(number)? })
     }
 
-    /// The account, of which the verifier does not know any more how many limits it has.
+    /// The view, of which the verifier does not know any more how many limits it has.
     #[inline(always)]
     pub(super) fn forgotten(self, unknown: u64) -> Self {
         Self { count: forget(self.count, unknown), ..self }
@@ -175,8 +175,8 @@ fn stock<T: Tables>(
 /// Sees to it that this CPU has enough of the host's total for a packet, and says whether it has.
 #[inline(always)]
 pub fn stock_host<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
-    match Account::of_host(tables, policy) {
-        Some(account) => account.stock(tables, len, now_q8, party),
+    match TotalView::of_host(tables, policy) {
+        Some(view) => view.stock(tables, len, now_q8, party),
         None => true,
     }
 }
@@ -184,7 +184,7 @@ pub fn stock_host<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64,
 /// Spends what a packet costs of the host's total.
 #[inline(always)]
 pub fn spend_host<T: Tables>(tables: &T, policy: &Policy, len: u64, party: Party) {
-    if let Some(account) = Account::of_host(tables, policy) {
-        account.spend(tables, len, party);
+    if let Some(view) = TotalView::of_host(tables, policy) {
+        view.spend(tables, len, party);
     }
 }

@@ -2,15 +2,15 @@
 
 use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
 
-use super::{lease, leaves::Leaves, request::Request};
+use super::{lease, leaves::Leaves, request::PacketCharge};
 
 /// Whether the limits of its user would admit the packet.
 #[inline(always)]
-pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     match user(tables, policy, request) {
         Some((set, bucket)) => {
             let user = request.user as u32 - 1;
-            let judge = |request: &mut Request| {
+            let judge = |request: &mut PacketCharge| {
                 if set.has_leased() {
                     lease::judge(tables, set, request, user);
                 }
@@ -27,11 +27,11 @@ pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> R
 
 /// Charges the limits of its user.
 #[inline(always)]
-pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> Reason {
+pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     match user(tables, policy, request) {
         Some((set, bucket)) => {
             let user = request.user as u32 - 1;
-            let charge = |request: &mut Request| {
+            let charge = |request: &mut PacketCharge| {
                 if set.has_leased() {
                     lease::charge(tables, set, request, user);
                 }
@@ -51,7 +51,7 @@ pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut Request) -> 
 fn user<'t, T: Leaves>(
     tables: &'t T,
     policy: &Policy,
-    request: &Request,
+    request: &PacketCharge,
 ) -> Option<(&'t LimitSet, T::Bucket)> {
     if request.user == NO_USER || policy.user_count == 0 {
         return None;

@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{Reason, WindowLimit, window::WindowKind},
     limit::window::{
-        Outcome, fixed,
+        WindowOutcome, fixed,
         sliding::{self, Refusal, SUB_WINDOWS, Words},
         weighted,
     },
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 4;
 /// One question to one window. Plain numbers, because it is handed by address: see [`super::Stages`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Ask {
+pub struct WindowCharge {
     pub(super) now_ns: u64,
     pub(super) amount: u64,
     /// Whether the packet is charged if it conforms.
@@ -27,7 +27,7 @@ pub struct Ask {
 
 /// Asks one window.
 #[inline(always)]
-pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &Ask) -> Reason {
+pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &WindowCharge) -> Reason {
     let refused = refusal_of(limit.meter as u32);
     if limit.kind == WindowKind::Sliding as u16 {
         let words = Slots { tables, state, unknown: ask.now_ns };
@@ -51,13 +51,13 @@ pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &A
             weighted::take(seen, &limit.window, ask.now_ns, ask.amount)
         };
         match outcome {
-            Outcome::Conforms { word: new } => {
+            WindowOutcome::Conforms { word: new } => {
                 if ask.charging == 0 || tables.compare_exchange(word, seen, new) {
                     return Reason::Conforming;
                 }
             }
-            Outcome::Refused => return refused,
-            Outcome::Late => return Reason::Contended,
+            WindowOutcome::Refused => return refused,
+            WindowOutcome::Late => return Reason::Contended,
         }
     }
     Reason::Contended

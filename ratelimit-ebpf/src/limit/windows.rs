@@ -6,7 +6,7 @@ use ratelimit_common::abi::{
     window::{MAX_WINDOWS, SET_WINDOWS},
 };
 
-use super::{leaves::Leaves, request::Request, window::Ask, word::refusal_of};
+use super::{leaves::Leaves, request::PacketCharge, window::WindowCharge, word::refusal_of};
 use crate::{
     budget,
     tables::{CpuBudget, InsertError},
@@ -41,12 +41,13 @@ impl Scope {
 pub fn ask<T: Leaves>(
     tables: &T,
     policy: &Policy,
-    request: &Request,
+    request: &PacketCharge,
     scope: Scope,
     charging: bool,
 ) -> Reason {
     let Some(set) = set(tables, policy, request, scope) else { return Reason::Conforming };
-    let question = Ask { now_ns: tables.now_ns(Clock::Precise), amount: 0, charging: charging as u64 };
+    let question =
+        WindowCharge { now_ns: tables.now_ns(Clock::Precise), amount: 0, charging: charging as u64 };
     let mut verdict = Reason::Conforming;
     for place in 0..SET_WINDOWS {
         let number = set.windows[place];
@@ -60,7 +61,8 @@ pub fn ask<T: Leaves>(
         if amount == 0 || (limit.soft != 0 && !charging) {
             continue;
         }
-        let reason = one(tables, policy, request, (scope, place), limit, &Ask { amount, ..question });
+        let reason =
+            one(tables, policy, request, (scope, place), limit, &WindowCharge { amount, ..question });
         if reason.admits() {
             continue;
         }
@@ -76,7 +78,7 @@ pub fn ask<T: Leaves>(
 fn set<'t, T: Leaves>(
     tables: &'t T,
     policy: &'t Policy,
-    request: &Request,
+    request: &PacketCharge,
     scope: Scope,
 ) -> Option<&'t LimitSet> {
     match scope {
@@ -91,10 +93,10 @@ fn set<'t, T: Leaves>(
 fn one<T: Leaves>(
     tables: &T,
     policy: &Policy,
-    request: &Request,
+    request: &PacketCharge,
     (scope, place): (Scope, usize),
     limit: &WindowLimit,
-    ask: &Ask,
+    ask: &WindowCharge,
 ) -> Reason {
     if scope == Scope::User {
         let index = (request.user as u32 - 1) * SET_WINDOWS as u32 + place as u32;

@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Limit, Meter, Reason},
-    limit::gcra::{self, Outcome, Start, ahead_q8},
+    limit::gcra::{self, GcraOutcome, Start, ahead_q8},
 };
 
 use crate::tables::Tables;
@@ -41,12 +41,12 @@ pub fn take<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64, ch
     for _ in 0..ATTEMPTS {
         let seen = tables.load(word);
         match gcra::take(seen, limit, now_q8, charge_q8) {
-            Outcome::Refused => return false,
-            Outcome::Overdrawn { tat_q8 } => {
+            GcraOutcome::Refused => return false,
+            GcraOutcome::Overdrawn { tat_q8 } => {
                 tables.compare_exchange(word, seen, tat_q8);
                 return false;
             }
-            Outcome::Conforms { tat_q8 } => {
+            GcraOutcome::Conforms { tat_q8 } => {
                 if tables.compare_exchange(word, seen, tat_q8) {
                     return true;
                 }
@@ -78,7 +78,7 @@ pub(super) fn charge<T: Tables>(
             return Ok(());
         }
         let outcome = gcra::take_restarting(seen, limit, now_q8, charge_q8, start);
-        let Outcome::Conforms { tat_q8 } = outcome else { return Err(Unmoved::Refused) };
+        let GcraOutcome::Conforms { tat_q8 } = outcome else { return Err(Unmoved::Refused) };
         if tables.compare_exchange(word, seen, tat_q8) {
             return Ok(());
         }

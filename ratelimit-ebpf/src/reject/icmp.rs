@@ -10,7 +10,7 @@ use crate::{
     frame::Frame,
     notes::Notes,
     packet::{Address, Family, Packet},
-    reply::{Check, ICMP, ICMPV6, Pen, Reply, Route},
+    reply::{Check, ICMP, ICMPV6, Pen, ReplyFrame, Route},
 };
 
 /// Destination unreachable, administratively prohibited (RFC 1812 5.2.7.1).
@@ -33,7 +33,7 @@ pub(super) fn build<N: Notes>(
     frame: &Frame<'_>,
     packet: &Packet,
     destination: Address,
-) -> Option<Reply> {
+) -> Option<ReplyFrame> {
     let mut error = Pen::new(notes);
     let (words, protocol) = match packet.source.family {
         Family::V4 => {
@@ -59,5 +59,5 @@ pub(super) fn build<N: Notes>(
     error.body(1, 0);
     let route =
         Route { source: destination, destination: packet.source, protocol, network_at: packet.network_at };
-    Some(Reply::with_body(error, words as u32, Check::Lower(0), &route))
+    Some(ReplyFrame::with_body(error, words as u32, Check::Lower(0), &route))
 }

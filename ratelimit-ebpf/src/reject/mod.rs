@@ -18,7 +18,7 @@ use crate::{
     frame::Frame,
     notes::{parse_again, take},
     packet::Transport,
-    reply::{ICMP, Reply, Wire},
+    reply::{ICMP, ReplyFrame, Wire},
     segment::Segment,
     tables::{CpuBudget, Tables},
     verdict::count,
@@ -72,7 +72,7 @@ fn permitted<T: Tables>(tables: &T) -> Option<()> {
 }
 
 #[inline(always)]
-fn send<W: Wire>(wire: &W, frame: &Frame<'_>, reply: &Reply) -> Option<()> {
+fn send<W: Wire>(wire: &W, frame: &Frame<'_>, reply: &ReplyFrame) -> Option<()> {
     wire.send(frame.len(), reply).then_some(())
 }
 

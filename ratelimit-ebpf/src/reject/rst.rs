@@ -3,7 +3,7 @@
 use crate::{
     notes::Notes,
     packet::Packet,
-    reply::{Check, Pen, Reply, Route, TCP, tcp},
+    reply::{Check, Pen, ReplyFrame, Route, TCP, tcp},
     segment::{ACK, FIN, RST, SYN, Segment},
 };
 
@@ -11,7 +11,7 @@ const WORDS: u32 = tcp::OPTIONS as u32;
 
 /// A reset as RFC 9293 (3.10.7.1) has it for a connection that does not exist; none for a reset.
 #[inline(always)]
-pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> Option<Reply> {
+pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> Option<ReplyFrame> {
     let flags = segment.flags();
     if flags & RST != 0 {
         return None;
@@ -36,5 +36,5 @@ pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> 
         protocol: TCP,
         network_at: packet.network_at,
     };
-    Some(Reply::with_body(header, WORDS, Check::Upper(tcp::CHECKSUM), &route))
+    Some(ReplyFrame::with_body(header, WORDS, Check::Upper(tcp::CHECKSUM), &route))
 }

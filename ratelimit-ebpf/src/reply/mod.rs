@@ -32,7 +32,7 @@ pub trait Wire: Notes {
     /// does not take two ways for one that checked differently far.
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;
     /// Turns the frame of this length into a reply.
-    fn send(&self, len: u64, reply: &Reply) -> bool;
+    fn send(&self, len: u64, reply: &ReplyFrame) -> bool;
     /// Gives the frame another class of service.
     fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool;
 }
@@ -40,7 +40,7 @@ pub trait Wire: Notes {
 /// A reply whose words are in [`Notes`]: the stack of a kernel program is too small for them. Words are as they lie in
 /// memory; the Ethernet header and its tags are still those of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ReplyFrame {
     /// Where the IP header starts.
     network_at: usize,
     /// The family of the IP header.
@@ -72,7 +72,7 @@ const ADDRESSES: usize = offset_of!(EthHdr, ether_type) / 2;
 const ONE_TAG: usize = EthHdr::LEN + VlanHdr::LEN;
 const _: () = assert!(HEAD_WORDS + HEAD <= NOTES_TAKEN, "the longest reply fits");
 
-impl Reply {
+impl ReplyFrame {
     /// Length of the frame.
     #[inline(always)]
     pub fn len(&self) -> u64 {
@@ -220,7 +220,7 @@ pub fn keep_head<N: Notes>(notes: &N, canvas: &Canvas<'_>) -> Option<()> {
 
 /// Writes a reply over the packet. The frame has its length already, and its head is in the notes.
 #[inline(always)]
-pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &Reply) -> Option<()> {
+pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &ReplyFrame) -> Option<()> {
     let head = |i| notes.note(HEAD_WORDS + i) as u16;
     // Destination and source, each of three half words, change places.
     canvas.put::<u16, ADDRESSES>(0, |i| head((i + ADDRESSES / 2) % ADDRESSES))?;

@@ -3,11 +3,11 @@
 use super::WordTable;
 
 /// The words of one row. The words behind its last one are zero.
-pub type Words = [u64; 8];
+pub type RowWords = [u64; 8];
 
 /// Parts of a row, one behind the other.
-pub fn words(parts: &[&[u64]]) -> Words {
-    let mut words = Words::default();
+pub fn words(parts: &[&[u64]]) -> RowWords {
+    let mut words = RowWords::default();
     for (word, part) in words.iter_mut().zip(parts.iter().copied().flatten()) {
         *word = *part;
     }

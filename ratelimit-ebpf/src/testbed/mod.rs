@@ -37,7 +37,7 @@ use crate::{
     notes::{NOTES, Notes, leave},
     packet::{Family, Packet},
     pipeline, reject,
-    reply::{Reply, Wire, draw, keep_head},
+    reply::{ReplyFrame, Wire, draw, keep_head},
     rows::RowKey,
     segment::Segment,
     service,
@@ -259,7 +259,7 @@ impl Wire for TestHost {
         *frame
     }
 
-    fn send(&self, len: u64, reply: &Reply) -> bool {
+    fn send(&self, len: u64, reply: &ReplyFrame) -> bool {
         let mut frame = self.frame.borrow().clone();
         assert_eq!(len, frame.len() as u64, "the length of the frame");
         if !self.sends {

@@ -9,7 +9,7 @@ use ratelimit_common::abi::{
 use super::{TestHost, std};
 use crate::{
     packet::{Address, Family},
-    rows::{Row, RowKey, RowPlace, Rows, WordTable, Words},
+    rows::{Row, RowKey, RowPlace, RowWords, Rows, WordTable},
     tables::{InsertError, Lane},
 };
 
@@ -71,7 +71,7 @@ impl Rows for TestHost {
         self.words.borrow_mut().insert(word, new);
     }
 
-    fn make(&self, row: Row, words: Words) -> Result<(), InsertError> {
+    fn make(&self, row: Row, words: RowWords) -> Result<(), InsertError> {
         let (table, RowPlace::Key(key)) = row.place() else { panic!("{row:?} is there") };
         if self.full.get() {
             return Err(InsertError::Full);

@@ -111,8 +111,19 @@ struct Calm {
     /// Packets per second that passed and that were blocked, on average.
     passed: f64,
     blocked: f64,
-    /// What came in while it was above the thresholds, for how long, and how many looks in a row.
-    hot: Option<(Load, u64, u32)>,
+    /// The load above the thresholds since the last calm look, if there is one.
+    above: Option<Above>,
+}
+
+/// Load above the thresholds that is not called an attack yet.
+#[derive(Debug, Default)]
+struct Above {
+    /// What came in meanwhile.
+    load: Load,
+    /// For how many milliseconds.
+    span_ms: u64,
+    /// How many looks in a row saw it.
+    looks: u32,
 }
 
 impl Detector {
@@ -163,10 +174,10 @@ impl Detector {
     }
 
     fn is_about_to_begin(&self) -> bool {
-        let is_hot = |(target, calm): (&AttackTarget, &Calm)| {
-            !matches!(target, AttackTarget::Api(_)) && calm.hot.is_some()
+        let is_above = |(target, calm): (&AttackTarget, &Calm)| {
+            !matches!(target, AttackTarget::Api(_)) && calm.above.is_some()
         };
-        self.calm.iter().any(is_hot)
+        self.calm.iter().any(is_above)
     }
 
     /// Takes in refused packets that were sampled.
@@ -214,8 +225,8 @@ impl Detector {
         match target {
             AttackTarget::Host => true,
             AttackTarget::Service(_) => {
-                let is_hot = self.calm.get(target).is_some_and(|calm| calm.hot.is_some());
-                !is_hot && !self.ongoing.contains_key(target)
+                let is_above = self.calm.get(target).is_some_and(|calm| calm.above.is_some());
+                !is_above && !self.ongoing.contains_key(target)
             }
             AttackTarget::Api(_) => false,
         }
@@ -276,13 +287,15 @@ impl Detector {
             calm.add(load, glance.span_ms);
             return;
         }
-        let (mut all, before_ms, looks) = calm.hot.take().unwrap_or_default();
-        all.add(load);
-        let span_ms = before_ms + glance.span_ms;
-        if looks + 1 < LOOKS {
-            calm.hot = Some((all, span_ms, looks + 1));
+        let mut above = calm.above.take().unwrap_or_default();
+        above.load.add(load);
+        above.span_ms += glance.span_ms;
+        above.looks += 1;
+        if above.looks < LOOKS {
+            calm.above = Some(above);
             return;
         }
+        let Above { load: all, span_ms, .. } = above;
         let before = (calm.looks >= ENOUGH).then_some(calm.passed as u64);
         let blocked_before = calm.blocked;
         self.calm.remove(target);
@@ -313,7 +326,7 @@ impl Detector {
 
 impl Calm {
     fn add(&mut self, load: &Load, span_ms: u64) {
-        self.hot = None;
+        self.above = None;
         let weight = 1.0 / f64::from(self.looks + 1).min(MEMORY);
         self.passed += (per_second(load.passed.packets, span_ms) as f64 - self.passed) * weight;
         self.blocked += (per_second(load.blocked.packets, span_ms) as f64 - self.blocked) * weight;

@@ -26,7 +26,7 @@ pub struct Witness {
 pub struct OriginPort {
     /// Whether the protocol is UDP, and not TCP.
     pub is_udp: bool,
-    /// The TCP port of the server.
+    /// The source port.
     pub port: u16,
 }
 

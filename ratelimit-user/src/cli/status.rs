@@ -99,13 +99,13 @@ fn text(status: &protocol::Status) -> String {
     }
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
-        "sources    {} of {}, {} new in the last second, {} evicted ever, {} hot prefilter cells\n\
+        "sources    {} of {}, {} new in the last second, {} evicted ever, {} tracked prefilter cells\n\
          prefixes   {} got a bucket of their own ever\n",
         status.table_entries,
         status.table_capacity,
         status.promotions_per_second,
         status.evictions,
-        status.hot_cells,
+        status.tracked_cells,
         status.prefix_promotions
     ));
     if let Some(lane) = &status.express_lane {

@@ -72,7 +72,7 @@ impl Leases {
     }
 
     /// Sets the measured round trip, which leases must outlast.
-    pub fn reckon_with(&mut self, trip: Duration) {
+    pub fn set_round_trip(&mut self, trip: Duration) {
         self.pace.trip_ns = trip.as_nanos() as u64;
         self.timing = self.timing.heard_every(Duration::from_nanos(self.pace.tick_ns).max(trip));
     }

@@ -84,7 +84,7 @@ fn shown(desired: &Desired) -> String {
             line(
                 "  total",
                 format!(
-                    "{}, strangers {}, portion {}",
+                    "{}, untracked {}, portion {}",
                     limit(&total.limit),
                     total.untracked_tolerance_q8,
                     total.portion_q8

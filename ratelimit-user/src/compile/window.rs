@@ -12,7 +12,7 @@ use ratelimit_common::{
         manner::{Algorithm, Manner},
         rate::{Period, Rate},
         window::{
-            Outcome, Window, fixed,
+            Window, WindowOutcome, fixed,
             sliding::{self, Refusal, SUB_WINDOWS},
             weighted,
         },
@@ -141,11 +141,11 @@ pub fn words_of(limit: &WindowLimit, own: usize, all: &[WindowState], now_ns: u6
         let first = state.words[0];
         let (is_late, used) = match limit.kind {
             kind if kind == WindowKind::Fixed as u16 => (
-                fixed::take(first, &limit.window, now_ns, 1) == Outcome::Late,
+                fixed::take(first, &limit.window, now_ns, 1) == WindowOutcome::Late,
                 fixed::used(first, &limit.window, now_ns),
             ),
             kind if kind == WindowKind::Weighted as u16 => (
-                weighted::take(first, &limit.window, now_ns, 1) == Outcome::Late,
+                weighted::take(first, &limit.window, now_ns, 1) == WindowOutcome::Late,
                 weighted::used(first, &limit.window, now_ns),
             ),
             _ => {

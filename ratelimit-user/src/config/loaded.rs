@@ -56,7 +56,7 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The failure, as a sentence.
+    /// The problem, as a sentence.
     pub message: String,
 }
 

@@ -37,7 +37,8 @@ pub(super) enum CallerRights {
     Operator,
     /// Ask: a member of the group.
     Reader,
-    Stranger,
+    /// Nothing: every other user.
+    Outsider,
 }
 
 impl Admission {
@@ -77,9 +78,9 @@ impl Admission {
                 let is_in = gid == readers.group
                     || fs::symlink_metadata(&self.socket)
                         .is_ok_and(|file| file.gid() == readers.group && file.mode() & OTHERS == 0);
-                if is_in { CallerRights::Reader } else { CallerRights::Stranger }
+                if is_in { CallerRights::Reader } else { CallerRights::Outsider }
             }
-            _ => CallerRights::Stranger,
+            _ => CallerRights::Outsider,
         }
     }
 
@@ -91,12 +92,12 @@ impl Admission {
             (CallerRights::Reader, Some(Readers { name, .. })) => Err(refusal(&format!(
                 "members of the group {name:?} may ask, and change nothing; do this as root"
             ))),
-            _ => Err(self.refuse_stranger()),
+            _ => Err(self.refuse_outsider()),
         }
     }
 
     /// The refusal that names who may use the control socket.
-    pub(super) fn refuse_stranger(&self) -> Failure {
+    pub(super) fn refuse_outsider(&self) -> Failure {
         match &self.readers {
             None => refusal("only root and the daemon's own user may use the control socket"),
             Some(Readers { name, .. }) => refusal(&format!(

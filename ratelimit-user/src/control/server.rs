@@ -30,7 +30,7 @@ use crate::{
     config::MAX_BYTES,
     drops::{Filter, Sighting},
     failure::Failure,
-    places::{Guest, PlaceRules, Places},
+    places::{ConnectionPlaces, Guest, PlaceRules},
 };
 
 /// File name of the socket in the state directory.
@@ -42,7 +42,7 @@ const SMALL_REQUEST: u64 = 64 * 1024;
 pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
 /// Callers at once. For one more, who has said nothing for longest goes: an operator gets in, however many connections lie about.
 const PLACES: PlaceRules =
-    PlaceRules { own: 64, strangers: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
+    PlaceRules { own: 64, unproven: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
 /// How long a caller has its place at least. The command line speaks at once.
 const GRACE: Duration = Duration::from_millis(20);
 /// A caller that says nothing for this long is let go.
@@ -153,7 +153,7 @@ async fn next_caller(
 /// Answers requests for ever.
 pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, answerer: Arc<A>) {
     let admission = Arc::new(admission);
-    let places = Places::new(PLACES, None);
+    let places = ConnectionPlaces::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
     // However many call, one policy at a time is in memory.
     let large = Arc::new(Semaphore::new(1));
@@ -204,11 +204,11 @@ async fn converse<A: Answer>(
     // Only operators get a turn among those who may send a policy.
     let request = read_request(&mut stream, (standing == CallerRights::Operator).then_some(large)).await?;
     // An order that is being carried out is not broken off for a newcomer.
-    guest.is_known_now();
+    guest.is_proven_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
     let request = request.and_then(|request| admission.require(standing, &request).map(|()| request));
     let reply = match request {
-        _ if standing == CallerRights::Stranger => Reply::Failed(admission.refuse_stranger()),
+        _ if standing == CallerRights::Outsider => Reply::Failed(admission.refuse_outsider()),
         Ok(Order::Watch { source, reason, frames }) => {
             match Filter::parse(source.as_deref(), reason.as_deref()) {
                 Ok(filter) => return Ok(Some((stream, filter, frames))),

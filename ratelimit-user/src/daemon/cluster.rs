@@ -120,9 +120,9 @@ impl Cluster {
     }
 
     /// What is held follows how long the store takes to answer, and how often it is asked.
-    fn reckon_with(&mut self, round_trip: RoundTrip) {
+    fn set_round_trip(&mut self, round_trip: RoundTrip) {
         self.round_trip = round_trip;
-        self.leases.reckon_with(round_trip.beyond_tick());
+        self.leases.set_round_trip(round_trip.beyond_tick());
     }
 
     /// What this start of this host is called in the store.
@@ -210,7 +210,7 @@ impl Cluster {
             self.exchanges += 1;
             self.lines += batch.lines.len() as u64;
         }
-        self.reckon_with(round_trip);
+        self.set_round_trip(round_trip);
         self.speak_of_disputes(now_ns);
         match failure {
             // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
@@ -229,7 +229,7 @@ impl Cluster {
 
     /// Servers of the store were connected to anew.
     fn store_connected(&mut self, round_trip: RoundTrip) {
-        self.reckon_with(round_trip);
+        self.set_round_trip(round_trip);
         tracing::info!(event = "store", up = true, "connected to the store {}", self.policy.redis());
     }
 
@@ -295,7 +295,7 @@ mod tests {
     use crate::{cluster::gossip::Saved, config};
 
     #[test]
-    fn books_that_were_to_be_opened_anew_still_are_when_the_store_cannot_be_asked() {
+    fn records_that_were_to_be_reset_still_are_when_the_store_cannot_be_asked() {
         let text = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n[[user]]\nname = \"acme\"\n\
                     sources = [\"192.0.2.0/24\"]\nnetwork = [\"10 packets/s\", \"100 packets/min\"]\n";
         let policy = config::parse(text, "test").unwrap().policy;

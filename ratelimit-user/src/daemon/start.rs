@@ -116,11 +116,11 @@ fn put_in_force(
     let facts = HostFacts {
         cpus: probe::possible_cpus(),
         tick_ns: probe::tick_ns(),
-        // Another secret would put every source into another cell, with what that cell has to give.
         cookies: program.cookie_problem().is_none(),
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.as_ref().map(ClusterPolicy::reserve),
+        // The secret of the maps is kept: another one would put every source into another prefilter cell, with that cell's tokens.
         secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
     };
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;

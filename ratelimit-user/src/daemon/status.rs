@@ -40,7 +40,7 @@ pub(super) fn status(host: &Host) -> Status {
         unconfirmed: host.in_force.unconfirmed(Instant::now()),
         table_entries: 0,
         table_capacity: 0,
-        hot_cells: 0,
+        tracked_cells: 0,
         promotions: 0,
         promotions_per_second: host.attack.last_second.promoted,
         prefix_promotions: 0,

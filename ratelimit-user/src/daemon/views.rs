@@ -106,7 +106,7 @@ impl Daemon {
         let usage = usage.await?;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
-        status.hot_cells = usage.hot_cells;
+        status.tracked_cells = usage.tracked_cells;
         status.promotions = promotions;
         // Nothing but eviction removes an entry. Read after the promotions, so never too many by more than what came since.
         status.evictions = promotions.saturating_sub(usage.entries);

@@ -44,7 +44,7 @@ pub struct Attached {
 /// One interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The name of the notifier.
+    /// The name of the interface.
     pub name: String,
     /// The index of the interface.
     pub index: u32,

@@ -17,7 +17,7 @@ use crate::{compile::lists::Lists, stats::Count};
 /// An interface that has a pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// The name of the notifier.
+    /// The name of the interface.
     pub name: String,
     /// The program that is on the interface now.
     pub presence: Presence,

@@ -7,7 +7,7 @@ use ratelimit_common::abi::{EntryKey, Lease, LimitSet, ListEntry, PrefixKey, Sha
 
 use super::{DataplaneError, kernel::KernelMaps, table::found};
 use crate::{
-    explain::{Remembered, Row, Words, words},
+    explain::{Remembered, Row, RowWords, words},
     policy::{Prefix, TrieKey},
 };
 
@@ -25,7 +25,7 @@ impl Remembered for KernelMaps {
         found(entry).map_err(DataplaneError::map("read the lists"))
     }
 
-    fn row(&self, row: Row) -> Result<Option<Words>, DataplaneError> {
+    fn row(&self, row: Row) -> Result<Option<RowWords>, DataplaneError> {
         let failed = |error: MapError| DataplaneError::map("read what is remembered of an address")(error);
         let value = match row {
             Row::Source([hi, lo, group]) => {

@@ -30,7 +30,7 @@ pub struct TableUse {
     /// Sources that could have one.
     pub capacity: u64,
     /// Cells of the prefilter that have sources in the table.
-    pub hot_cells: u64,
+    pub tracked_cells: u64,
 }
 
 impl SourceTable {
@@ -47,9 +47,9 @@ impl SourceTable {
     pub fn usage(&self, now_ns: u64) -> Result<TableUse, DataplaneError> {
         let mut entries = 0;
         self.for_each(|keys, _| entries += keys.len() as u64)?;
-        let hot_cells = self.hot_cells(gcra::time_q8(now_ns))?;
+        let tracked_cells = self.tracked_cells(gcra::time_q8(now_ns))?;
         let info = self.buckets.map().info().map_err(DataplaneError::map("ask for the size of the table"))?;
-        Ok(TableUse { entries, capacity: u64::from(info.max_entries()), hot_cells })
+        Ok(TableUse { entries, capacity: u64::from(info.max_entries()), tracked_cells })
     }
 
     /// Calls `each` with the sources and their buckets, some at a time.
@@ -88,13 +88,13 @@ impl SourceTable {
         Ok(prefilter::marked_until_q8(mark))
     }
 
-    fn hot_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
-        let mut hot = 0;
-        let is_hot = |mark: &&u32| prefilter::is_tracked(prefilter::marked_until_q8(**mark), now_q8);
-        let count = |_: &[u32], marks: &[u32]| hot += marks.iter().filter(is_hot).count() as u64;
+    fn tracked_cells(&self, now_q8: u64) -> Result<u64, DataplaneError> {
+        let mut tracked = 0;
+        let is_tracked = |mark: &&u32| prefilter::is_tracked(prefilter::marked_until_q8(**mark), now_q8);
+        let count = |_: &[u32], marks: &[u32]| tracked += marks.iter().filter(is_tracked).count() as u64;
         batch::for_each_batch(self.marks.map().fd().as_fd(), (0, 0), 0_u32, count)
             .map_err(DataplaneError::io("read the prefilter"))?;
-        Ok(hot)
+        Ok(tracked)
     }
 }
 

@@ -38,7 +38,7 @@ use crate::{
 };
 use record::ReadRecord;
 use refusals::Refusals;
-pub use remembered::{Remembered, Row, Words, words};
+pub use remembered::{Remembered, Row, RowWords, words};
 pub use report::{
     BlockMatch, CellState, ExplainedRefusal, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState,
     ServiceState, SourceState, SynCookies, UserState,

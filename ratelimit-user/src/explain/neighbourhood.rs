@@ -57,8 +57,9 @@ pub(super) fn prefixes<R: Remembered>(
         let number = (family * MAX_PREFIX_LEVELS + index) as u32;
         let SourceKey { hi, lo } = aggregation::cut(source.key, prefix_level.mask_hi, prefix_level.mask_lo);
         let hash = prefilter::hash(SourceKey { hi, lo }, setting.kernel.prefilter.secret);
-        let [tat_q8, hot_until_q8, ..] = record.place(Row::PrefixCell(aggregation::cell_index(number, hash)));
-        let entry = match prefilter::is_tracked(hot_until_q8, now_q8) {
+        let [tat_q8, tracked_until_q8, ..] =
+            record.place(Row::PrefixCell(aggregation::cell_index(number, hash)));
+        let entry = match prefilter::is_tracked(tracked_until_q8, now_q8) {
             true => record.row(Row::Prefix([hi, lo, u64::from(number)])),
             false => None,
         };

@@ -13,7 +13,7 @@ use ratelimit_ebpf::tables::CpuBudget;
 
 use super::{
     ExplainContext,
-    remembered::{Remembered, Row, Words, words},
+    remembered::{Remembered, Row, RowWords, words},
 };
 
 /// The budget for entries of new sources.
@@ -28,7 +28,7 @@ pub(super) struct ReadRecord<'r, R: Remembered> {
     pub(super) listed: Option<ListEntry>,
     /// The limits of the user whose address it is.
     pub(super) user_limits: LimitSet,
-    rows: RefCell<HashMap<Row, Option<Words>>>,
+    rows: RefCell<HashMap<Row, Option<RowWords>>>,
     shares: RefCell<HashMap<u32, Vec<Share>>>,
     failed: RefCell<Option<R::Error>>,
 }
@@ -68,7 +68,7 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
     }
 
     /// A value, if there is one.
-    pub(super) fn row(&self, row: Row) -> Option<Words> {
+    pub(super) fn row(&self, row: Row) -> Option<RowWords> {
         if let Some(known) = self.rows.borrow().get(&row) {
             return *known;
         }
@@ -82,7 +82,7 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
     }
 
     /// A value of an array, which has one at every place.
-    pub(super) fn place(&self, row: Row) -> Words {
+    pub(super) fn place(&self, row: Row) -> RowWords {
         self.row(row).unwrap_or_default()
     }
 
@@ -98,7 +98,7 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
     }
 
     /// A packet may come in on any CPU: the one is shown that has most left.
-    fn best_share(&self, total: u32) -> Words {
+    fn best_share(&self, total: u32) -> RowWords {
         let now_q8 = time_q8(self.now_ns);
         let mut best = Share::EMPTY;
         for (nth, share) in self.shares(total).iter().enumerate() {

@@ -119,8 +119,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         lifted
     }
 
-    /// Notes which of the kinds that one of these sets counts apart pass although packets of no kind do not: what is asked first, about a packet of no kind, is lifted when
-    /// the kinds are asked about.
+    /// Records SYNs and fragments that pass although a plain packet is refused. Limits that refuse the plain packet are lifted before each kind is asked about.
     fn spare(&mut self, sets: &[&LimitSet]) {
         let policy = self.record.policy;
         for kind in KINDS.into_iter().skip(1).filter(|kind| sets.iter().any(|set| counts(policy, set, *kind)))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ratelimit_common::abi::{Lease, LimitSet, ListEntry, Share};
-pub use ratelimit_ebpf::rows::{Row, Words, words};
+pub use ratelimit_ebpf::rows::{Row, RowWords, words};
 
 /// What can be read of the state of sources, users, prefixes and services. Nothing is ever written.
 pub trait Remembered {
@@ -13,7 +13,7 @@ pub trait Remembered {
     /// The longest listed prefix around an address.
     fn listed(&self, address: IpAddr) -> Result<Option<ListEntry>, Self::Error>;
     /// A row that all CPUs share; `None` if there is no entry. A window is one row, whichever of the two tables has it.
-    fn row(&self, row: Row) -> Result<Option<Words>, Self::Error>;
+    fn row(&self, row: Row) -> Result<Option<RowWords>, Self::Error>;
     /// The limits of a user, in one of the tables.
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, Self::Error>;
     /// What may be spent of the limit whose lease is at a place.

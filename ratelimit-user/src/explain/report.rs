@@ -122,9 +122,11 @@ pub struct SourceState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellState {
     /// Whether some source of this cell has an entry that may still owe something.
-    pub hot: bool,
-    /// For how long `hot` stays true, if no source of the cell sends more.
-    pub hot_for_ms: u64,
+    #[serde(rename = "hot")]
+    pub is_tracked: bool,
+    /// For how many milliseconds the cell stays tracked, if no source of the cell sends more.
+    #[serde(rename = "hot_for_ms")]
+    pub tracked_for_ms: u64,
     /// Packets of the smallest size that the cell still vouches for.
     pub left: u64,
     /// Packets of the smallest size that the cell vouches for when nobody has sent for long.

@@ -18,7 +18,7 @@ use ratelimit_ebpf::{
     limit::{Leaves, Stages, refusal_of},
     packet::{Address, Packet},
     pipeline,
-    rows::{Row, Rows, Words, words},
+    rows::{Row, RowWords, Rows, words},
     tables::{InsertError, Relay, Successor, TailCallContext},
 };
 
@@ -56,7 +56,7 @@ pub(super) struct ScratchTables<'r, R: Remembered> {
     now_ns: u64,
     lifted: Rc<Lifted>,
     /// What the packets so far have asked for, as they left it.
-    rows: RefCell<HashMap<Row, Option<Words>>>,
+    rows: RefCell<HashMap<Row, Option<RowWords>>>,
 }
 
 impl<'r, R: Remembered> ScratchTables<'r, R> {
@@ -108,7 +108,7 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
 
     /// The words of a value that can refuse packets for a reason, and what they are where they refuse nothing.
     fn relief(&self, row: Row, reason: Reason, full: u64) -> Vec<(usize, u64)> {
-        let all = |value: u64| (0..Words::default().len()).map(|place| (place, value)).collect();
+        let all = |value: u64| (0..RowWords::default().len()).map(|place| (place, value)).collect();
         // Enough for any packet.
         let pools = || (0..REFUSED_UNTIL).map(|place| (place, u64::MAX / 2)).collect();
         match (reason, row) {
@@ -181,7 +181,7 @@ impl<R: Remembered> Rows for ScratchTables<'_, R> {
         }
     }
 
-    fn make(&self, row: Row, words: Words) -> Result<(), InsertError> {
+    fn make(&self, row: Row, words: RowWords) -> Result<(), InsertError> {
         if matches!(row, Row::KeptWindow(_)) || self.row(row).is_some() {
             return Err(InsertError::Exists);
         }

@@ -17,7 +17,7 @@ use ratelimit_common::{
 };
 
 use super::{
-    remembered::Words,
+    remembered::RowWords,
     report::{CellState, LimitState, NegativeEntry, SourceState},
 };
 use crate::policy::{Reserve, is_leased};
@@ -25,8 +25,8 @@ use crate::policy::{Reserve, is_leased};
 /// What is remembered of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RememberedSource {
-    pub(super) entry: Option<Words>,
-    pub(super) cell: Words,
+    pub(super) entry: Option<RowWords>,
+    pub(super) cell: RowWords,
     /// Until when the cell is tracked.
     pub(super) tracked_until_q8: u64,
     /// The source as negative entries know it.
@@ -54,11 +54,11 @@ impl SourceState {
     ) -> Self {
         let share_q8 = set.prefilter_tolerance_q8;
         let prefiltered = share_q8 != 0;
-        let hot = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
+        let is_tracked = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
         let cell = Level::of(known.cell[0], share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
         // Without a prefilter an entry always counts; with one only behind a tracked cell.
-        let entry = known.entry.filter(|_| hot || !prefiltered);
+        let entry = known.entry.filter(|_| is_tracked || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {
                 let start = Start::of(set, limit, now_q8);
@@ -82,8 +82,8 @@ impl SourceState {
             }
             .to_owned(),
             cell: prefiltered.then(|| CellState {
-                hot,
-                hot_for_ms: ms(gcra::ahead_q8(known.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
+                is_tracked,
+                tracked_for_ms: ms(gcra::ahead_q8(known.tracked_until_q8, now_q8) >> gcra::TIME_FRAC_BITS),
                 left: cell.room_q8() / sample_q8.max(1),
                 capacity: share_q8 / sample_q8.max(1),
             }),
@@ -105,7 +105,7 @@ impl SourceState {
 }
 
 /// For how long the source of a bucket still counts as proven.
-fn proven_for_ms(bucket: &Words, now_q8: u64) -> Option<u64> {
+fn proven_for_ms(bucket: &RowWords, now_q8: u64) -> Option<u64> {
     let left_q8 = bucket[MAX_LIMITS].wrapping_sub(now_q8);
     let proven = fair::party(bucket[MAX_LIMITS], now_q8) == Party::Proven;
     proven.then(|| ms(left_q8 >> gcra::TIME_FRAC_BITS))

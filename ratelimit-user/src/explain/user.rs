@@ -7,7 +7,7 @@ use ratelimit_common::{abi::lease::lease_place, limit::gcra::ahead_q8};
 use super::{
     ExplainContext, listing,
     record::ReadRecord,
-    remembered::{Remembered, Row, Words},
+    remembered::{Remembered, Row, RowWords},
     report::{SourceState, UserState},
     source_state::{self, RememberedSource},
     window,
@@ -26,7 +26,7 @@ pub(super) fn state<R: Remembered>(
     let set = &record.user_limits;
     // Users have no prefilter: their buckets are always there.
     let entry = Some(record.place(Row::User(index)));
-    let known = RememberedSource { entry, cell: Words::default(), tracked_until_q8: 0, name: 0 };
+    let known = RememberedSource { entry, cell: RowWords::default(), tracked_until_q8: 0, name: 0 };
     let pairs = source_state::pairs(set, user.network(), setting.reserve);
     let mut limits = SourceState::of_pairs(&known, set, &pairs, setting.now_q8()).limits;
     for (state, (_, place)) in limits.iter_mut().zip(&pairs).filter(|(_, (_, place))| set.is_leased(*place)) {

@@ -16,7 +16,7 @@ use ratelimit_common::{
 use super::{
     ExplainContext,
     record::ReadRecord,
-    remembered::{Remembered, Row, Words},
+    remembered::{Remembered, Row, RowWords},
     report::LimitState,
     source::{Group, Source},
     source_state::ms,
@@ -51,7 +51,7 @@ fn states(
     setting: &ExplainContext<'_>,
     set: &LimitSet,
     rates: &[Rate],
-    words: impl Fn(usize, &WindowLimit) -> Words,
+    words: impl Fn(usize, &WindowLimit) -> RowWords,
 ) -> Vec<LimitState> {
     let mut states = Vec::new();
     for rate in rates.iter().filter(|rate| rate.manner.algorithm.is_window()) {
@@ -67,7 +67,7 @@ fn states(
     states
 }
 
-fn state(rate: &Rate, limit: &WindowLimit, words: Words, now_ns: u64) -> LimitState {
+fn state(rate: &Rate, limit: &WindowLimit, words: RowWords, now_ns: u64) -> LimitState {
     let window = &limit.window;
     let length_ns = window.length_ns.max(1);
     let rest_ns = length_ns - now_ns % length_ns;

@@ -3,11 +3,11 @@
 use ratelimit_common::abi::{Policy, Reason};
 use ratelimit_ebpf::{
     frame::{Frame, Link},
-    limit::{self, Leaves, Request, Scope, Stages},
+    limit::{self, Leaves, PacketCharge, Scope, Stages},
     link,
     notes::{NOTES, Notes, leave},
     packet::Family,
-    reply::{Reply, Wire},
+    reply::{ReplyFrame, Wire},
     service,
     tables::{Relay, Successor, TailCallContext},
 };
@@ -27,19 +27,19 @@ impl Memory {
 impl Leaves for Memory {}
 
 impl Stages for Memory {
-    fn judge_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn judge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         self.at_service(limit::judge_service(self, policy, request))
     }
 
-    fn charge_service(&self, policy: &Policy, request: &mut Request) -> Option<Reason> {
+    fn charge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Option<Reason> {
         limit::charge_service(self, policy, request).map(|reason| self.at_service(reason))
     }
 
-    fn open_service(&self, policy: &Policy, request: &mut Request) -> Reason {
+    fn open_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         self.at_service(limit::open_service(self, policy, request))
     }
 
-    fn ask_windows(&self, policy: &Policy, request: &Request, scope: Scope, charging: bool) -> Reason {
+    fn ask_windows(&self, policy: &Policy, request: &PacketCharge, scope: Scope, charging: bool) -> Reason {
         let is_service = matches!(scope, Scope::Service);
         let reason = limit::ask_windows(self, policy, request, scope, charging);
         if is_service { self.at_service(reason) } else { reason }
@@ -97,7 +97,7 @@ impl Wire for Memory {
         *frame
     }
 
-    fn send(&self, _: u64, _: &Reply) -> bool {
+    fn send(&self, _: u64, _: &ReplyFrame) -> bool {
         true
     }
 

@@ -7,7 +7,7 @@ use ratelimit_common::abi::{
 };
 use ratelimit_ebpf::{
     packet::{Address, Family},
-    rows::{Row, RowPlace, Rows, WordTable, Words},
+    rows::{Row, RowPlace, RowWords, Rows, WordTable},
     tables::{InsertError, Lane},
 };
 
@@ -47,7 +47,7 @@ impl Rows for Memory {
         self.words[word.0 as usize].borrow_mut()[word.1] = new;
     }
 
-    fn make(&self, row: Row, words: Words) -> Result<(), InsertError> {
+    fn make(&self, row: Row, words: RowWords) -> Result<(), InsertError> {
         let (table, RowPlace::Key(key)) = row.place() else { return Err(InsertError::Exists) };
         let mut keys = self.keys[table as usize].borrow_mut();
         if keys.has(&key) {

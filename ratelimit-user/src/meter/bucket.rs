@@ -17,13 +17,13 @@ pub(super) const WORDS: usize = 2;
 
 /// A token bucket for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
+pub struct RequestBucket {
     amount: u64,
     period_us: u64,
     burst: u64,
 }
 
-impl Bucket {
+impl RequestBucket {
     /// `amount` units come in every `period_us`, and there are never more than `burst`. None of them is 0.
     pub fn new(amount: u64, period_us: u64, burst: u64) -> Self {
         Self { amount: amount.max(1), period_us: period_us.max(1), burst: burst.max(1) }
@@ -76,7 +76,7 @@ impl Bucket {
     }
 }
 
-impl Counting for Bucket {
+impl Counting for RequestBucket {
     fn words(&self) -> usize {
         WORDS
     }
@@ -139,7 +139,7 @@ impl Counting for Bucket {
         Self::new(amount / common, period_us / common, capacity)
     }
 
-    fn bucket(&self) -> Option<&Bucket> {
+    fn bucket(&self) -> Option<&RequestBucket> {
         Some(self)
     }
 }

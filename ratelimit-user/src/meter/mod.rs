@@ -24,7 +24,9 @@ mod sliding;
 mod soft;
 mod weighted;
 
-pub use self::{bucket::Bucket, fixed::Fixed, log::Log, sliding::Sliding, soft::Soft, weighted::Weighted};
+pub use self::{
+    bucket::RequestBucket, fixed::Fixed, log::Log, sliding::Sliding, soft::Soft, weighted::Weighted,
+};
 
 use ratelimit_common::limit::manner::Algorithm;
 
@@ -40,7 +42,7 @@ pub(crate) const fn bit(nth: usize) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// A bucket that fills, or leaks, at a rate.
-    Bucket(Bucket),
+    Bucket(RequestBucket),
     /// A bucket with a margin above it, which tells what is above.
     Soft(Soft),
     /// So many in every window that the clock counts.
@@ -99,7 +101,7 @@ pub trait Counting: Sized {
         2 * self.reset_from(used, now_us)
     }
     /// The bucket that refuses, if it is one.
-    fn bucket(&self) -> Option<&Bucket> {
+    fn bucket(&self) -> Option<&RequestBucket> {
         None
     }
 }
@@ -114,12 +116,12 @@ impl Meter {
             // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
             Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
                 let bucket = |percent: u32, burst| {
-                    Bucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
+                    RequestBucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
                 };
                 Self::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                Self::Bucket(Bucket::new(rate.amount, period_us, rate.burst))
+                Self::Bucket(RequestBucket::new(rate.amount, period_us, rate.burst))
             }
             Algorithm::FixedWindow => Self::Fixed(Fixed::of(limit, wide(rate.amount), now_us)),
             Algorithm::SlidingWindow => Self::Sliding(Sliding::new(wide(rate.amount), period_us)),
@@ -169,7 +171,7 @@ impl Meter {
     }
 
     /// The bucket that refuses, if it is one.
-    pub fn bucket(&self) -> Option<&Bucket> {
+    pub fn bucket(&self) -> Option<&RequestBucket> {
         each!(self, inner => inner.bucket())
     }
 

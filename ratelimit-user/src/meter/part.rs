@@ -26,7 +26,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::{Bucket, Fixed, Log, Sliding, Soft};
+    use crate::meter::{Fixed, Log, RequestBucket, Sliding, Soft};
 
     const SECOND: u64 = 1_000_000;
 
@@ -34,10 +34,10 @@ mod tests {
     fn the_parts_of_all_hosts_and_the_rest_are_the_whole() {
         for capacity in [1, 7, 100, 5_000] {
             for meter in [
-                Meter::Bucket(Bucket::new(capacity, SECOND, capacity)),
+                Meter::Bucket(RequestBucket::new(capacity, SECOND, capacity)),
                 Meter::Soft(Soft::new(
-                    Bucket::new(2 * capacity, SECOND, capacity),
-                    Bucket::new(capacity, SECOND, capacity.div_ceil(2)),
+                    RequestBucket::new(2 * capacity, SECOND, capacity),
+                    RequestBucket::new(capacity, SECOND, capacity.div_ceil(2)),
                 )),
                 Meter::Fixed(Fixed::new(capacity, SECOND)),
                 Meter::Sliding(Sliding::new(capacity, 60 * SECOND)),
@@ -51,18 +51,18 @@ mod tests {
 
     #[test]
     fn words_of_a_part_of_a_soft_bucket_mean_the_same_with_its_margin_and_without() {
-        let own = Bucket::new(700, 100 * SECOND, 70);
-        let [wide, plain] = [Bucket::new(770, 100 * SECOND, 77), own].map(|whole| {
+        let own = RequestBucket::new(700, 100 * SECOND, 70);
+        let [wide, plain] = [RequestBucket::new(770, 100 * SECOND, 77), own].map(|whole| {
             let part = Meter::Soft(Soft::new(whole, own)).without_parts(200, 3);
-            (part.layout(), part.bucket().map(Bucket::amount))
+            (part.layout(), part.bucket().map(RequestBucket::amount))
         });
         assert_eq!((wide.0 == plain.0, wide.1, plain.1), (true, Some(3_080), Some(2_800)));
     }
 
     #[test]
     fn a_bucket_is_as_much_slower_as_it_is_smaller() {
-        let meter = Meter::Bucket(Bucket::new(300, SECOND, 30));
-        assert_eq!(meter.share(3), Meter::Bucket(Bucket::new(1, 10_000, 10)));
+        let meter = Meter::Bucket(RequestBucket::new(300, SECOND, 30));
+        assert_eq!(meter.share(3), Meter::Bucket(RequestBucket::new(1, 10_000, 10)));
         assert_eq!(meter.share(1_000).capacity(), 1, "never nothing");
         assert_eq!(meter.part(1, 1_000), None);
     }

@@ -4,7 +4,7 @@
 //! that one is says nothing about being above: 105 a second of 100, with 10 percent of margin, are five above in every second. The bucket of the
 //! limit is charged with what fits in it and with nothing else; what does not is above the limit.
 
-use super::{Bucket, Counting};
+use super::{Counting, RequestBucket};
 use crate::policy::terms::gcd;
 
 /// Words: those of the bucket with the margin, and those of the limit's.
@@ -15,29 +15,29 @@ const OWN: usize = 2;
 /// Two buckets whose words mean the same: their periods are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Soft {
-    whole: Bucket,
-    own: Bucket,
+    whole: RequestBucket,
+    own: RequestBucket,
 }
 
 impl Soft {
     /// What is given, with the margin, and what the limit says. Both are the same while there is no margin.
-    pub fn new(whole: Bucket, own: Bucket) -> Self {
+    pub fn new(whole: RequestBucket, own: RequestBucket) -> Self {
         Self { whole, own }
     }
 
     /// The bucket that refuses.
-    pub fn whole(&self) -> &Bucket {
+    pub fn whole(&self) -> &RequestBucket {
         &self.whole
     }
 
     /// The bucket of the limit itself.
-    pub fn own(&self) -> &Bucket {
+    pub fn own(&self) -> &RequestBucket {
         &self.own
     }
 
     /// How a bucket of this limit without a margin is laid out: periods here are a hundred of its own.
     pub(super) fn own_layout(&self) -> String {
-        Bucket::new(1, self.own.period_us() / 100, 1).layout()
+        RequestBucket::new(1, self.own.period_us() / 100, 1).layout()
     }
 
     /// The words of the limit's own bucket.
@@ -48,8 +48,8 @@ impl Soft {
     /// Words of a key that was counted by another bucket, with a margin or without.
     pub(super) fn carried(
         &self,
-        whole: &Bucket,
-        own: &Bucket,
+        whole: &RequestBucket,
+        own: &RequestBucket,
         words: &[u64],
         own_words: &[u64],
     ) -> [u64; WORDS] {
@@ -122,15 +122,15 @@ impl Counting for Soft {
         // Reduced alike, whatever the rates are: words mean the same with the margin and without.
         let common = gcd(numerator.into(), denominator.into()) as u64;
         let (times, in_times) = (numerator / common, denominator / common);
-        let of = |bucket: &Bucket, capacity| {
-            Bucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
+        let of = |bucket: &RequestBucket, capacity| {
+            RequestBucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
         };
         let (whole, own) = (&self.whole, &self.own);
         let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
         Self::new(of(whole, capacity), of(own, part as u64))
     }
 
-    fn bucket(&self) -> Option<&Bucket> {
+    fn bucket(&self) -> Option<&RequestBucket> {
         Some(&self.whole)
     }
 }

@@ -14,10 +14,13 @@ const START: u64 = 1_790_000_000 * SECOND + 123_456;
 fn meters() -> Vec<Meter> {
     let utc = Calendar::new("UTC", CalendarUnit::Day, START).unwrap();
     vec![
-        Meter::Bucket(Bucket::new(15, SECOND, 15)),
-        Meter::Bucket(Bucket::new(7, 60 * SECOND, 3)),
-        Meter::Bucket(Bucket::new(1_000, SECOND, 1)),
-        Meter::Soft(Soft::new(Bucket::new(1_650, 100 * SECOND, 16), Bucket::new(1_500, 100 * SECOND, 15))),
+        Meter::Bucket(RequestBucket::new(15, SECOND, 15)),
+        Meter::Bucket(RequestBucket::new(7, 60 * SECOND, 3)),
+        Meter::Bucket(RequestBucket::new(1_000, SECOND, 1)),
+        Meter::Soft(Soft::new(
+            RequestBucket::new(1_650, 100 * SECOND, 16),
+            RequestBucket::new(1_500, 100 * SECOND, 15),
+        )),
         Meter::Fixed(Fixed::new(10, SECOND)),
         Meter::Fixed(Fixed::new(3, 60 * SECOND)),
         Meter::Fixed(Fixed::by(5, utc)),
@@ -168,7 +171,7 @@ proptest! {
 
 #[test]
 fn whoever_always_asks_gets_the_rate_of_a_bucket_exactly() {
-    let meter = Meter::Bucket(Bucket::new(3, SECOND, 1));
+    let meter = Meter::Bucket(RequestBucket::new(3, SECOND, 1));
     let mut words = fresh(&meter);
     // Every 7 us for 100 s: 3 a second, with no remainder lost, and the burst.
     let mut admitted = 0;

@@ -89,7 +89,7 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
     for (name, help, value) in [
         ("ratelimit_table_entries", "Tracked sources.", status.table_entries),
         ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
-        ("ratelimit_gate_hot_cells", "Prefilter cells that have a tracked source.", status.hot_cells),
+        ("ratelimit_gate_hot_cells", "Prefilter cells that have a tracked source.", status.tracked_cells),
         (
             "ratelimit_posture",
             "Attack state: 0 normal, 1 elevated, 2 flood.",

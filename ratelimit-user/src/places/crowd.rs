@@ -17,7 +17,7 @@ const FEW: usize = 8;
 /// The order in which connections give up their place: unproven ones first, then by how long they are idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CrowdRank {
-    pub(super) is_known: bool,
+    pub(super) is_proven: bool,
     pub(super) since_ms: u64,
     pub(super) id: u64,
 }
@@ -52,7 +52,7 @@ pub(super) struct Crowd {
     /// By what was last seen of everybody. Nobody moves forward by itself, so whoever is first and has not moved is first.
     order: BTreeSet<CrowdRank>,
     /// How many connections in the order are unproven.
-    strangers: usize,
+    unproven: usize,
     /// When unfinished requests have to be finished, and whose they are.
     unfinished: BTreeSet<(u64, u64)>,
     /// Bytes of unfinished requests.
@@ -68,7 +68,7 @@ impl Crowd {
             next: 0,
             members: HashMap::new(),
             order: BTreeSet::new(),
-            strangers: 0,
+            unproven: 0,
             unfinished: BTreeSet::new(),
             bytes: 0,
         }
@@ -76,15 +76,15 @@ impl Crowd {
 
     /// Lets a newcomer in, if somebody can be let go for it where that is necessary.
     pub(super) fn admit(&mut self, now_ms: u64, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Room {
-        if self.strangers < self.rules.strangers && self.is_granted() {
+        if self.unproven < self.rules.unproven && self.is_granted() {
             return Room::Free(self.enter(newcomer));
         }
         let Some(mut first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
         let age = |rank: &CrowdRank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
         // Where few connections are unproven, a new one does not wait for the grace of one of them: otherwise new connections would come in one by one.
-        if !first.is_known
+        if !first.is_proven
             && age(&first) < self.rules.grace
-            && self.strangers < self.rules.strangers.div_ceil(FEW)
+            && self.unproven < self.rules.unproven.div_ceil(FEW)
             && let Some(idle) = self.longest_idle(now_ms).filter(|idle| age(idle) >= self.rules.grace)
         {
             first = idle;
@@ -113,9 +113,9 @@ impl Crowd {
     fn enter(&mut self, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Arc<Guest> {
         self.next += 1;
         let guest = newcomer(self.next);
-        let rank = CrowdRank { is_known: false, since_ms: guest.entered_ms, id: guest.id };
+        let rank = CrowdRank { is_proven: false, since_ms: guest.entered_ms, id: guest.id };
         self.order.insert(rank);
-        self.strangers += 1;
+        self.unproven += 1;
         self.members.insert(guest.id, CrowdMember { guest: Arc::clone(&guest), rank, unfinished: None });
         guest
     }
@@ -123,12 +123,12 @@ impl Crowd {
     /// Who loses its place first.
     fn first(&mut self, now_ms: u64) -> Option<CrowdRank> {
         let seen = *self.order.first()?;
-        if seen.is_known { self.longest_idle(now_ms) } else { Some(seen) }
+        if seen.is_proven { self.longest_idle(now_ms) } else { Some(seen) }
     }
 
     /// Of those who are known, who has asked nothing for longest.
     fn longest_idle(&mut self, now_ms: u64) -> Option<CrowdRank> {
-        let known = CrowdRank { is_known: true, since_ms: 0, id: 0 };
+        let known = CrowdRank { is_proven: true, since_ms: 0, id: 0 };
         loop {
             let seen = *self.order.range(known..).next()?;
             // Nobody is last seen in the future: whoever was seen now is not looked at again.
@@ -145,20 +145,20 @@ impl Crowd {
         let Some(member) = self.members.get_mut(&rank.id) else { return };
         self.order.remove(&member.rank);
         self.order.insert(rank);
-        self.strangers -= usize::from(!member.rank.is_known && rank.is_known);
+        self.unproven -= usize::from(!member.rank.is_proven && rank.is_proven);
         member.rank = rank;
     }
 
     /// Marks a connection as proven: it has shown a token or asked something.
     pub(super) fn knows(&mut self, id: u64, now_ms: u64) {
-        self.place(CrowdRank { is_known: true, since_ms: now_ms, id });
+        self.place(CrowdRank { is_proven: true, since_ms: now_ms, id });
     }
 
     /// Forgets somebody, who may have been let go already.
     pub(super) fn remove(&mut self, id: u64) {
         let Some(member) = self.members.remove(&id) else { return };
         self.order.remove(&member.rank);
-        self.strangers -= usize::from(!member.rank.is_known);
+        self.unproven -= usize::from(!member.rank.is_proven);
         self.forget(id, member.unfinished);
         if self.borrowed > 0
             && let Some(common) = &self.common
@@ -211,7 +211,7 @@ impl Crowd {
             && self.dismiss(id)
         {}
         while let Some(first) = self.order.first().copied()
-            && !first.is_known
+            && !first.is_proven
             && is_over(first.since_ms, self.rules.first)
             && self.dismiss(first.id)
         {}

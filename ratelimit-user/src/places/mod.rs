@@ -34,7 +34,7 @@ pub struct PlaceRules {
     /// Connections that always have room, whatever other protocols have.
     pub own: usize,
     /// Of all connections, those that may have shown and asked nothing yet.
-    pub strangers: usize,
+    pub unproven: usize,
     /// How long a connection may take to become known.
     pub first: Duration,
     /// How long a connection that is known may ask nothing.
@@ -69,7 +69,7 @@ impl Common {
 
 /// The places of one protocol.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionPlaces {
     began: Instant,
     crowd: Mutex<Crowd>,
 }
@@ -82,11 +82,11 @@ pub struct Place(Arc<Guest>);
 #[derive(Debug)]
 pub struct Guest {
     id: u64,
-    places: Arc<Places>,
+    places: Arc<ConnectionPlaces>,
     entered_ms: u64,
     /// Requests that are being answered, or [`LOST`].
     busy: AtomicU32,
-    is_known: AtomicBool,
+    is_proven: AtomicBool,
     /// When the last answer of a known guest was ready.
     answered_ms: AtomicU64,
     task: OnceLock<AbortHandle>,
@@ -96,7 +96,7 @@ pub struct Guest {
 #[derive(Debug)]
 pub struct Busy(Arc<Guest>);
 
-impl Places {
+impl ConnectionPlaces {
     /// Places under these rules; `common` is where to borrow more.
     pub fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Arc<Self> {
         Arc::new(Self { began: Instant::now(), crowd: Mutex::new(Crowd::new(rules, common)) })
@@ -127,7 +127,7 @@ impl Places {
                 places: Arc::clone(self),
                 entered_ms: now_ms,
                 busy: AtomicU32::new(0),
-                is_known: AtomicBool::new(false),
+                is_proven: AtomicBool::new(false),
                 answered_ms: AtomicU64::new(0),
                 task: OnceLock::new(),
             })
@@ -185,8 +185,8 @@ impl Guest {
     #[cfg(test)]
     pub(super) fn anybody() -> Arc<Self> {
         let minute = Duration::from_secs(60);
-        let rules = PlaceRules { own: 1, strangers: 1, first: minute, idle: minute, grace: minute };
-        match Places::new(rules, None).room() {
+        let rules = PlaceRules { own: 1, unproven: 1, first: minute, idle: minute, grace: minute };
+        match ConnectionPlaces::new(rules, None).room() {
             Room::Free(guest) | Room::Made(guest) => guest,
             Room::After(wait) => panic!("no place within {wait:?}"),
         }
@@ -200,8 +200,8 @@ impl Guest {
     }
 
     /// Says that it has shown what it must, and asked something.
-    pub fn is_known_now(&self) {
-        if !self.is_known.swap(true, Ordering::Relaxed) {
+    pub fn is_proven_now(&self) {
+        if !self.is_proven.swap(true, Ordering::Relaxed) {
             let now_ms = self.places.now_ms();
             self.answered_ms.store(now_ms, Ordering::Relaxed);
             self.places.crowd().knows(self.id, now_ms);
@@ -217,14 +217,14 @@ impl Guest {
 
     /// Where it is in the queue of those who lose their places.
     fn rank(&self, now_ms: u64) -> CrowdRank {
-        let is_known = self.is_known.load(Ordering::Relaxed);
-        let since_ms = match is_known {
+        let is_proven = self.is_proven.load(Ordering::Relaxed);
+        let since_ms = match is_proven {
             true if self.busy.load(Ordering::SeqCst) > 0 => now_ms,
             true => self.answered_ms.load(Ordering::Relaxed),
             // The time of an unproven connection does not begin again, whatever it sends.
             false => self.entered_ms,
         };
-        CrowdRank { is_known, since_ms, id: self.id }
+        CrowdRank { is_proven, since_ms, id: self.id }
     }
 
     /// Takes the place away, unless something is being answered.
@@ -240,7 +240,7 @@ impl Guest {
 impl Drop for Busy {
     fn drop(&mut self) {
         let guest = &self.0;
-        if guest.is_known.load(Ordering::Relaxed) {
+        if guest.is_proven.load(Ordering::Relaxed) {
             guest.answered_ms.store(guest.places.now_ms(), Ordering::Relaxed);
         }
         guest.busy.fetch_sub(1, Ordering::SeqCst);

@@ -3,7 +3,7 @@ use super::*;
 const GRACE: Duration = Duration::from_millis(250);
 const RULES: PlaceRules = PlaceRules {
     own: 3,
-    strangers: 2,
+    unproven: 2,
     first: Duration::from_secs(30),
     idle: Duration::from_secs(600),
     grace: GRACE,
@@ -11,13 +11,13 @@ const RULES: PlaceRules = PlaceRules {
 
 /// A crowd whose clock is moved by hand.
 struct World {
-    places: Arc<Places>,
+    places: Arc<ConnectionPlaces>,
     now_ms: u64,
 }
 
 impl World {
     fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Self {
-        Self { places: Places::new(rules, common), now_ms: 0 }
+        Self { places: ConnectionPlaces::new(rules, common), now_ms: 0 }
     }
 
     fn newcomer(&self) -> Room {
@@ -28,7 +28,7 @@ impl World {
                 places,
                 entered_ms,
                 busy: AtomicU32::new(0),
-                is_known: AtomicBool::new(false),
+                is_proven: AtomicBool::new(false),
                 answered_ms: AtomicU64::new(0),
                 task: OnceLock::new(),
             })
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// A newcomer that finds a place.
-    fn stranger(&self) -> Arc<Guest> {
+    fn unproven(&self) -> Arc<Guest> {
         match self.newcomer() {
             Room::Free(guest) | Room::Made(guest) => guest,
             Room::After(wait) => panic!("no place within {wait:?}"),
@@ -45,13 +45,13 @@ impl World {
 
     /// A newcomer that shows its token at once.
     fn known(&self) -> Arc<Guest> {
-        let guest = self.stranger();
+        let guest = self.unproven();
         self.asks(&guest);
         guest
     }
 
     fn asks(&self, guest: &Guest) {
-        guest.is_known.store(true, Ordering::Relaxed);
+        guest.is_proven.store(true, Ordering::Relaxed);
         guest.answered_ms.store(self.now_ms, Ordering::Relaxed);
         self.places.crowd().knows(guest.id, self.now_ms);
     }
@@ -79,44 +79,44 @@ fn the_longest_idle_makes_room_for_a_newcomer() {
     }
     world.asks(&known[0]);
     world.pass(GRACE);
-    world.stranger();
+    world.unproven();
     assert_eq!(known.iter().map(|one| is_here(one)).collect::<Vec<_>>(), [true, false, true]);
 }
 
 #[test]
-fn strangers_lose_their_places_before_guests_that_are_idle_for_longer() {
+fn unproven_guests_lose_their_places_before_guests_that_are_idle_for_longer() {
     let mut world = World::new(RULES, None);
     let known = [world.known(), world.known()];
     world.pass(Duration::from_secs(20));
-    let stranger = world.stranger();
+    let unproven = world.unproven();
     world.pass(GRACE);
-    let newcomer = world.stranger();
+    let newcomer = world.unproven();
     assert!(known.iter().all(|one| is_here(one)) && is_here(&newcomer));
-    assert!(!is_here(&stranger));
+    assert!(!is_here(&unproven));
 }
 
 #[test]
-fn strangers_have_some_of_the_places_and_never_all() {
+fn unproven_guests_have_some_of_the_places_and_never_all() {
     let mut world = World::new(PlaceRules { own: 100, ..RULES }, None);
-    let strangers: Vec<_> = (0..10)
+    let newcomers: Vec<_> = (0..10)
         .map(|_| {
             world.pass(GRACE);
-            world.stranger()
+            world.unproven()
         })
         .collect();
-    let here: Vec<bool> = strangers.iter().map(|one| is_here(one)).collect();
-    assert_eq!(here.iter().filter(|here| **here).count(), RULES.strangers, "{here:?}");
+    let here: Vec<bool> = newcomers.iter().map(|one| is_here(one)).collect();
+    assert_eq!(here.iter().filter(|here| **here).count(), RULES.unproven, "{here:?}");
     assert_eq!(here[8..], [true, true], "the newest are here");
-    world.asks(&strangers[9]);
+    world.asks(&newcomers[9]);
     assert!(matches!(world.newcomer(), Room::Free(_)), "who has shown its token is none any more");
 }
 
 #[test]
 fn a_place_is_nobody_elses_for_a_moment() {
     let mut world = World::new(RULES, None);
-    let first = world.stranger();
+    let first = world.unproven();
     world.pass(GRACE / 2);
-    world.stranger();
+    world.unproven();
     assert!(matches!(world.newcomer(), Room::After(wait) if wait == GRACE - GRACE / 2));
     world.pass(GRACE - GRACE / 2);
     assert!(matches!(world.newcomer(), Room::Made(_)));
@@ -124,18 +124,18 @@ fn a_place_is_nobody_elses_for_a_moment() {
 }
 
 #[test]
-fn newcomers_do_not_wait_for_each_other_where_guests_are_idle_and_strangers_few() {
-    let mut world = World::new(PlaceRules { own: 20, strangers: 16, ..RULES }, None);
+fn newcomers_do_not_wait_for_each_other_where_guests_are_idle_and_few_are_unproven() {
+    let mut world = World::new(PlaceRules { own: 20, unproven: 16, ..RULES }, None);
     let known: Vec<_> = (0..20).map(|_| world.known()).collect();
     world.pass(GRACE);
-    let strangers = [world.stranger(), world.stranger()];
-    assert!(matches!(world.newcomer(), Room::After(_)), "two of sixteen strangers are not few any more");
+    let newcomers = [world.unproven(), world.unproven()];
+    assert!(matches!(world.newcomer(), Room::After(_)), "two of sixteen unproven ones are not few any more");
     assert_eq!(known.iter().filter(|one| is_here(one)).count(), 18);
     // Whoever asks at once makes way for the next.
-    for stranger in strangers {
-        world.asks(&stranger);
+    for unproven in newcomers {
+        world.asks(&unproven);
         world.known();
-        assert!(is_here(&stranger), "nobody has lost a place that is young");
+        assert!(is_here(&unproven), "nobody has lost a place that is young");
     }
 }
 
@@ -159,7 +159,7 @@ fn nobody_is_let_go_in_the_midst_of_an_answer() {
 #[test]
 fn every_time_that_is_up_ends_a_connection_and_no_other() {
     let mut world = World::new(RULES, None);
-    let (silent, idle, slow) = (world.stranger(), world.known(), world.known());
+    let (silent, idle, slow) = (world.unproven(), world.known(), world.known());
     world.places.crowd().holds(slow.id, 10, Some(UNFINISHED.as_millis() as u64));
     let steps =
         [(9, [true; 3]), (1, [true, true, false]), (19, [true, true, false]), (1, [false, true, false])];
@@ -181,12 +181,12 @@ fn every_time_that_is_up_ends_a_connection_and_no_other() {
 
 #[test]
 fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
-    let mut world = World::new(PlaceRules { own: 1_000, strangers: 1_000, ..RULES }, None);
+    let mut world = World::new(PlaceRules { own: 1_000, unproven: 1_000, ..RULES }, None);
     let size = 64 * 1024;
     let many: Vec<_> = (0..=MAX_UNFINISHED / size)
         .map(|_| {
             world.pass(Duration::from_millis(1));
-            let guest = world.stranger();
+            let guest = world.unproven();
             guest.places.crowd().holds(guest.id, size, Some(world.now_ms));
             guest
         })
@@ -202,8 +202,8 @@ fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
 #[test]
 fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
     let common = Common::new(4);
-    let greedy = World::new(PlaceRules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
-    let mut modest = World::new(PlaceRules { strangers: 100, ..RULES }, Some(Arc::clone(&common)));
+    let greedy = World::new(PlaceRules { unproven: 100, ..RULES }, Some(Arc::clone(&common)));
+    let mut modest = World::new(PlaceRules { unproven: 100, ..RULES }, Some(Arc::clone(&common)));
     let taken: Vec<_> = (0..7).map(|_| greedy.known()).collect();
     assert!(matches!(greedy.newcomer(), Room::After(_)), "three of its own and four in common");
     let mine: Vec<_> = (0..3).map(|_| modest.known()).collect();
@@ -212,12 +212,12 @@ fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
     assert!(matches!(modest.newcomer(), Room::Free(_)), "what is given back is for everybody");
     modest.pass(GRACE);
     assert!(matches!(modest.newcomer(), Room::Made(_)));
-    assert!(mine.iter().all(|one| is_here(one)), "the stranger went");
+    assert!(mine.iter().all(|one| is_here(one)), "the unproven one went");
 }
 
 #[tokio::test]
 async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
-    let places = Places::new(PlaceRules { own: 1, strangers: 1, ..RULES }, None);
+    let places = ConnectionPlaces::new(PlaceRules { own: 1, unproven: 1, ..RULES }, None);
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     places.enter().await.host(async move {
         let _ends_with_this = ended;
@@ -233,11 +233,11 @@ async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
 
 #[tokio::test]
 async fn whoever_looks_after_the_places_keeps_the_deadlines() {
-    let places = Places::new(PlaceRules { first: Duration::from_millis(1), ..RULES }, None);
+    let places = ConnectionPlaces::new(PlaceRules { first: Duration::from_millis(1), ..RULES }, None);
     let (ended, wait) = tokio::sync::oneshot::channel::<()>();
     let place = places.enter().await;
     let known = places.enter().await;
-    known.guest().is_known_now();
+    known.guest().is_proven_now();
     place.host(async move {
         let _ends_with_this = ended;
         std::future::pending::<()>().await;

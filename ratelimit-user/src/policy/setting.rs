@@ -46,7 +46,7 @@ pub enum SettingError {
     /// Nothing has this name.
     #[error("no limit is called {name:?}; there is {}", some(.known))]
     Unknown {
-        /// The rejected value, as the policy file has it.
+        /// The rejected value, as the operator gave it.
         name: String,
         /// The names that would do.
         known: Vec<String>,
@@ -56,7 +56,7 @@ pub enum SettingError {
     Nobody {
         /// `service`, `plan` or `user`.
         kind: &'static str,
-        /// The rejected value, as the policy file has it.
+        /// The rejected value, as the operator gave it.
         name: String,
         /// The names that would do.
         known: Vec<String>,
@@ -74,7 +74,7 @@ pub enum SettingError {
         name: String,
         /// The meter it has.
         wanted: Meter,
-        /// The rejected value, as the policy file has it.
+        /// The rejected value, as the operator gave it.
         rate: Rate,
     },
     /// A text that is not a rate.

@@ -84,7 +84,7 @@ pub enum UserError {
     Overlap {
         /// Place of the user in the list of the file, from 0.
         index: usize,
-        /// The name of the user.
+        /// The name of the second user.
         name: String,
         /// The prefix that both users claim.
         prefix: Prefix,
@@ -108,7 +108,7 @@ pub enum UserError {
         "plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     PlanTooManyLimits {
-        /// The name of the user.
+        /// The name of the plan.
         name: String,
         /// How many there are.
         count: usize,
@@ -185,7 +185,7 @@ impl User {
         self.requests.as_deref()
     }
 
-    /// The name of the plan.
+    /// The name of the user.
     pub fn name(&self) -> &str {
         &self.name
     }

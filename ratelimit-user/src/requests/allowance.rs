@@ -13,7 +13,7 @@ use crate::{
 pub struct Allowance {
     /// Its place among all.
     pub id: usize,
-    /// The name of the limit.
+    /// The name of the allowance.
     pub name: String,
     /// The limits, all of which must hold.
     pub limits: Vec<AllowanceLimit>,

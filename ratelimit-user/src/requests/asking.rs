@@ -1,6 +1,6 @@
 //! How a question is meant, and what can go wrong with giving back and forgetting.
 
-use super::{BadRequest, Mode};
+use super::{BadRequest, JudgeMode};
 use crate::store::worker::{Full, MOST_KEPT, Unavailable};
 
 /// Whether a question counts.
@@ -14,7 +14,7 @@ pub enum Asking {
     Peeking,
 }
 
-impl From<Asking> for Mode {
+impl From<Asking> for JudgeMode {
     fn from(asking: Asking) -> Self {
         match asking {
             Asking::Counted | Asking::InBulk => Self::Take,

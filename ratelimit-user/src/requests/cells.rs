@@ -393,10 +393,10 @@ mod tests {
             let place = cells.find_or_insert(key(n));
             cells.words_mut(place)[0] = n + 1;
         }
-        for stranger in 0..100_000 {
-            cells.find_or_insert(key(1_000_000 + stranger));
-            let place = cells.find(key(stranger % 100)).expect("asked about a hundred keys ago");
-            assert_eq!(cells.words(place), [stranger % 100 + 1]);
+        for other in 0..100_000 {
+            cells.find_or_insert(key(1_000_000 + other));
+            let place = cells.find(key(other % 100)).expect("asked about a hundred keys ago");
+            assert_eq!(cells.words(place), [other % 100 + 1]);
         }
         assert!(cells.len() <= 1_400, "{}", cells.len());
         assert!(cells.evicted() > 98_000);

@@ -52,7 +52,7 @@ pub struct KnownAddress<'r> {
     /// For how long it stays known.
     pub for_us: u64,
     /// What addresses share that this user has not logged in from.
-    pub of_strangers: &'r Allowance,
+    pub of_other_addresses: &'r Allowance,
 }
 
 impl<'r> CounterKeys<'r> {
@@ -84,10 +84,10 @@ impl<'r> CounterKeys<'r> {
     }
 
     /// Leaves out what only counts for addresses that the user has not logged in from.
-    pub fn forget_strangers(&mut self) {
+    pub fn forget_other_addresses(&mut self) {
         let Some(known) = self.known else { return };
         for place in &mut self.list {
-            if place.is_some_and(|counter| std::ptr::eq(counter.allowance, known.of_strangers)) {
+            if place.is_some_and(|counter| std::ptr::eq(counter.allowance, known.of_other_addresses)) {
                 *place = None;
             }
         }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    meter::Bucket,
+    meter::RequestBucket,
     policy::{DEFAULT_NAME, Listen, Policy, Prefix, address::StoreAddress},
     requests::status::{DecisionCount, QuestionCount, RequestsStatus, ServerCount, StoreProblem},
     store::{redis::StoreError, worker::Store},
@@ -280,7 +280,7 @@ impl DecisionService {
     }
 
     /// Takes from a bucket that the caller describes.
-    pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64) -> Throttled {
+    pub fn throttle(&self, key: &[u8], bucket: &RequestBucket, quantity: u64) -> Throttled {
         self.engine.throttle(key, bucket, quantity, self.clock.now_us())
     }
 

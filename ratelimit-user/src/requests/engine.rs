@@ -11,7 +11,7 @@ use super::{
     cells::Shape,
     counter_keys::{CounterKey, CounterKeys, write},
     decision::Decision,
-    judge::{Mode, Moment, judge},
+    judge::{JudgeMode, Moment, judge},
     key::Hash,
     lineage::Inheritance,
     request::{BadRequest, Request},
@@ -20,7 +20,7 @@ use super::{
     throttle::{self, Throttled},
 };
 use crate::{
-    meter::Bucket,
+    meter::RequestBucket,
     policy::{OnRefusal, Policy},
 };
 
@@ -87,7 +87,7 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, Mode::Take))
+        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, JudgeMode::Take))
     }
 
     /// What would be decided.
@@ -97,7 +97,7 @@ impl Engine {
         request: &Request<'_>,
         now_us: u64,
     ) -> Result<Decision<'r>, BadRequest> {
-        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, Mode::Peek))
+        Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, JudgeMode::Peek))
     }
 
     /// The rules in force, to be kept for longer than a moment.
@@ -120,7 +120,7 @@ impl Engine {
     ) -> Result<CounterKeys<'r>, BadRequest> {
         let mut counters = rules.counter_keys(request)?;
         if counters.known.is_some() && self.is_known(&counters, now_us) {
-            counters.forget_strangers();
+            counters.forget_other_addresses();
         }
         Ok(counters)
     }
@@ -132,7 +132,7 @@ impl Engine {
         counters: &CounterKeys<'r>,
         request: &Request<'_>,
         now_us: u64,
-        mode: Mode,
+        mode: JudgeMode,
     ) -> Decision<'r> {
         let moment = Moment { now_us, headroom: self.headroom() };
         let mut locked = self.lock(counters, request, now_us);
@@ -290,7 +290,7 @@ impl Engine {
     }
 
     /// Takes from a bucket that the caller describes, under a key of its own: what `CL.THROTTLE` does.
-    pub fn throttle(&self, key: &[u8], bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
+    pub fn throttle(&self, key: &[u8], bucket: &RequestBucket, quantity: u64, now_us: u64) -> Throttled {
         let hash = throttle::hash(self.rules.load().hasher(), key);
         let mut locked = self.table.lock(std::iter::once(&hash));
         let cells = locked.cells(hash, throttle::SHAPE);

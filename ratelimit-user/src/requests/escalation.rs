@@ -19,7 +19,7 @@ use super::{
     key::{KeyHasher, KeyWriter as _},
 };
 use crate::{
-    meter::{Bucket, Meter},
+    meter::{Meter, RequestBucket},
     policy::{Escalation, Prefix},
 };
 
@@ -91,7 +91,7 @@ fn persists(words: &mut [u64], escalation: &Escalation, now_us: u64) -> bool {
     let Rate { amount, period, burst, .. } = escalation.above;
     // One unit that comes back between two refusals is no pause: who comes twice as often as it may always finds one.
     let burst = burst.max(2);
-    let meter = Meter::Bucket(Bucket::new(amount, period.ns() / 1_000, burst));
+    let meter = Meter::Bucket(RequestBucket::new(amount, period.ns() / 1_000, burst));
     let left = meter.left(words, now_us);
     if left > 0 {
         meter.charge(words, now_us, 1);

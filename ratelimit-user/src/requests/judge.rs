@@ -28,7 +28,7 @@ pub(super) struct Moment {
 
 /// Whether something is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum JudgeMode {
     /// The request is to be served: it counts.
     Take,
     /// Somebody wants to know.
@@ -58,10 +58,10 @@ pub(super) fn judge<'r>(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     moment: Moment,
-    mode: Mode,
+    mode: JudgeMode,
 ) -> Decision<'r> {
     // Who only looks is shown what is left, not what would be.
-    let taken = if mode == Mode::Take { request.cost } else { 0 };
+    let taken = if mode == JudgeMode::Take { request.cost } else { 0 };
     let mut finding = Finding { taken, ..Finding::default() };
     let mut places = [None; MAX_COUNTER_KEYS];
     for (at, counter) in counters.iter().enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn judge<'r>(
         look(counter, at, cells, places[at], request, moment, &mut finding);
     }
     let outcome = finding.outcome();
-    if mode == Mode::Take && outcome.is_served() {
+    if mode == JudgeMode::Take && outcome.is_served() {
         charge(counters, locked, &mut places, request.cost, moment, outcome);
     }
     let limit = finding.nearest.and_then(|(at, nth, remaining)| {

@@ -22,7 +22,7 @@ const BELIEVED_US: u64 = 1_000_000;
 
 /// A lease, and what was last heard of its key. What every decision looks at is here and small: most of them wait for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lease {
+pub struct RequestLease {
     /// Units that may be spent.
     held: u64,
     /// Units spent that the store has not heard of.
@@ -61,7 +61,7 @@ pub struct Left {
     pub nearest: usize,
 }
 
-impl Lease {
+impl RequestLease {
     /// Spends units that are held, if there are enough.
     pub fn spend(&mut self, units: u64, now_us: u64) -> bool {
         let enough = self.has(units, now_us);

@@ -5,13 +5,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::{key::Hash, lease::Lease};
+use super::{key::Hash, lease::RequestLease};
 
 const SHARDS: usize = 64;
 
 /// All leases of requests that this host holds.
 #[derive(Debug)]
-pub struct Leases {
+pub struct RequestLeases {
     most: usize,
     shards: Box<[Mutex<LeaseShard>]>,
 }
@@ -20,7 +20,7 @@ pub struct Leases {
 #[derive(Debug, Default)]
 struct LeaseShard {
     /// By the fingerprints of their keys, which nobody can choose.
-    leases: HashMap<u64, Lease, foldhash::fast::RandomState>,
+    leases: HashMap<u64, RequestLease, foldhash::fast::RandomState>,
     /// When it was last looked for some that are not needed any more.
     swept_us: u64,
 }
@@ -28,7 +28,7 @@ struct LeaseShard {
 /// Time between two such looks at a shard that is full: they take as long as it is large.
 const SWEEP_US: u64 = 1_000_000;
 
-impl Leases {
+impl RequestLeases {
     /// Leases of about so many keys at most.
     pub fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
@@ -37,7 +37,7 @@ impl Leases {
 
     /// Looks at the lease of a key, or changes it. Nothing where there is no room for one more: the store then decides about every request of
     /// that key.
-    pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
+    pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut RequestLease) -> R) -> Option<R> {
         let mut shard = self.shard(hash);
         let LeaseShard { leases, swept_us } = &mut *shard;
         if leases.len() >= self.most && !leases.contains_key(&hash.fingerprint) {
@@ -53,7 +53,7 @@ impl Leases {
     }
 
     /// Looks at the lease of a key, if there is one.
-    pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut Lease) -> R) -> Option<R> {
+    pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut RequestLease) -> R) -> Option<R> {
         self.shard(hash).leases.get_mut(&hash.fingerprint).map(look)
     }
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_room_nothing_is_said_about_a_lease() {
-        let leases = Leases::new(1);
+        let leases = RequestLeases::new(1);
         let hash = |fingerprint| Hash { fingerprint };
         let ask = |fingerprint| leases.with(hash(fingerprint), 0, |lease| lease.ask(1, 640, 0).sequence);
         assert_eq!(ask(64), Some(1));
@@ -100,8 +100,8 @@ mod tests {
     fn a_full_shard_makes_room_of_those_that_nothing_is_lost_without() {
         let later_us = 10_000 * SWEEP_US;
         for (is_asked_for, room) in [(false, Some(())), (true, None)] {
-            let leases = Leases::new(1);
-            let first = |lease: &mut Lease| is_asked_for.then(|| lease.ask(1, 640, 0));
+            let leases = RequestLeases::new(1);
+            let first = |lease: &mut RequestLease| is_asked_for.then(|| lease.ask(1, 640, 0));
             leases.with(Hash { fingerprint: 64 }, 0, first);
             assert_eq!(leases.with(Hash { fingerprint: 128 }, later_us, |_| ()), room, "{is_asked_for}");
         }

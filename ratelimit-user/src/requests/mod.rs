@@ -40,7 +40,7 @@ pub mod turns;
 
 pub use decision::{Decision, Nearest, Outcome, Violated, seconds};
 pub use engine::{Engine, Handle};
-pub use judge::Mode;
+pub use judge::JudgeMode;
 pub use request::{BadRequest, Priority, Request};
 pub use rules::Rules;
 pub use table::Usage;

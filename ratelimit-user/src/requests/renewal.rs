@@ -3,7 +3,7 @@
 use super::{
     counter_keys::CounterKeys,
     key::Hash,
-    leases::Leases,
+    leases::RequestLeases,
     request::Request,
     shared::{inquiry, may_lease},
 };
@@ -24,7 +24,7 @@ pub struct Renewal {
 pub fn due(
     counters: &CounterKeys<'_>,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
     cluster: &str,
     headroom: bool,
     now_us: u64,
@@ -43,12 +43,12 @@ pub fn due(
 
 impl Renewal {
     /// Takes in what the store said.
-    pub fn answered(&self, told: &Told, leases: &Leases, now_us: u64) {
+    pub fn answered(&self, told: &Told, leases: &RequestLeases, now_us: u64) {
         leases.with_known(self.hash, |lease| lease.answer(&self.inquiry.ask.lease, told, now_us));
     }
 
     /// Takes in that it said nothing.
-    pub fn failed(&self, leases: &Leases) {
+    pub fn failed(&self, leases: &RequestLeases) {
         leases.with_known(self.hash, |lease| lease.failed(&self.inquiry.ask.lease));
     }
 }

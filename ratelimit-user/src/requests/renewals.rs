@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::{leases::Leases, renewal::Renewal};
+use super::{leases::RequestLeases, renewal::Renewal};
 use crate::{
     clock::Clock,
     store::{
@@ -22,12 +22,12 @@ const GATHER: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Renewals {
     queue: mpsc::Sender<Renewal>,
-    leases: Arc<Leases>,
+    leases: Arc<RequestLeases>,
 }
 
 impl Renewals {
     /// Begins, on the thread of the store.
-    pub(super) fn begin(store: &Store, leases: &Arc<Leases>, clock: Clock) -> Self {
+    pub(super) fn begin(store: &Store, leases: &Arc<RequestLeases>, clock: Clock) -> Self {
         let (queue, due) = mpsc::channel(QUEUE);
         store.runtime().spawn(run(store.clone(), Arc::clone(leases), clock, due));
         Self { queue, leases: Arc::clone(leases) }
@@ -42,7 +42,7 @@ impl Renewals {
 }
 
 /// Ends when nobody can have any more leases renewed.
-async fn run(store: Store, leases: Arc<Leases>, clock: Clock, mut queue: mpsc::Receiver<Renewal>) {
+async fn run(store: Store, leases: Arc<RequestLeases>, clock: Clock, mut queue: mpsc::Receiver<Renewal>) {
     let mut due = Vec::with_capacity(LINES);
     while queue.recv_many(&mut due, LINES).await > 0 {
         let inquiries: Arc<[Inquiry]> = due.iter().map(|renewal| renewal.inquiry.clone()).collect();

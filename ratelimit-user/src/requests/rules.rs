@@ -27,7 +27,7 @@ pub struct Rules {
     any: Option<ApiRules>,
     users: Named<UserRules>,
     /// For users that the policy does not name.
-    stranger: UserRules,
+    unlisted: UserRules,
     allowances: Vec<Allowance>,
     hasher: KeyHasher,
     /// The hosts that count together, if there are some.
@@ -73,7 +73,7 @@ impl Rules {
             rules.users.insert(user.name().to_owned(), UserRules { plan, allowance });
         }
         if let Some(allowance) = plans.get(DEFAULT_PLAN) {
-            rules.stranger = UserRules { plan: Some(DEFAULT_PLAN.to_owned()), allowance: *allowance };
+            rules.unlisted = UserRules { plan: Some(DEFAULT_PLAN.to_owned()), allowance: *allowance };
         }
         rules.lineages = Lineages::following(&Lineages::default(), &mut rules.allowances, now_us);
         rules
@@ -258,8 +258,8 @@ impl Rules {
             self.apis.get(request.api).or(self.any.as_ref()).ok_or_else(|| self.unknown(request.api))?;
         let user = match request.user {
             // Where the key has the user, requests without a name count as those of one unlisted user.
-            "" => (api.login.is_some() || api.key.contains(&KeyPart::User)).then_some(&self.stranger),
-            name => Some(self.users.get(name).unwrap_or(&self.stranger)),
+            "" => (api.login.is_some() || api.key.contains(&KeyPart::User)).then_some(&self.unlisted),
+            name => Some(self.users.get(name).unwrap_or(&self.unlisted)),
         };
         let mut counters = CounterKeys::of(api);
         if let Some(login) = &api.login {
@@ -273,7 +273,7 @@ impl Rules {
             counters.known = Some(KnownAddress {
                 hash: known.finish(),
                 for_us: login.known_for_us,
-                of_strangers: per_user.allowance,
+                of_other_addresses: per_user.allowance,
             });
         } else {
             let plan = user.and_then(|user| user.plan.as_deref()).and_then(|plan| api.by_plan.get(plan));

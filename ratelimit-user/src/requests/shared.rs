@@ -11,15 +11,15 @@ use super::{
     counter_keys::{CounterKey, CounterKeys, write},
     decision::{Decision, Nearest, Outcome, Violated},
     key::TextKey,
-    lease::{Lease, Left, PORTION},
-    leases::Leases,
+    lease::{Left, PORTION, RequestLease},
+    leases::RequestLeases,
     request::Request,
 };
 use crate::{
     meter::{NEVER_US, bit},
     policy::{OnRefusal, Sharing},
     store::{
-        ask::{Ask, Counted, Told},
+        ask::{Ask, CountedLimit, Told},
         inquiry::Inquiry,
         record::FORM,
     },
@@ -51,7 +51,12 @@ pub fn is_shared(counter: &CounterKey<'_>) -> bool {
 }
 
 /// Decides from leases alone, if they are enough. Only for requests all of whose counter keys are shared.
-pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leases, now_us: u64) -> Step<'r> {
+pub fn step<'r>(
+    counters: &CounterKeys<'r>,
+    request: &Request<'_>,
+    leases: &RequestLeases,
+    now_us: u64,
+) -> Step<'r> {
     let (mut least, mut due): (Option<Nearest<'r>>, bool) = (None, false);
     for (nth, counter) in counters.iter().enumerate() {
         let needed = needed(counter.allowance, request);
@@ -84,7 +89,7 @@ pub fn step<'r>(counters: &CounterKeys<'r>, request: &Request<'_>, leases: &Leas
 fn negative_entry<'r>(
     counters: &CounterKeys<'r>,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
     now_us: u64,
 ) -> Decision<'r> {
     let mut longest: Option<(u64, Option<Nearest<'r>>)> = None;
@@ -113,7 +118,7 @@ fn refusal<'r>(wait_us: u64, near: Option<Nearest<'r>>, violated: Violated<'r>) 
 fn give_back<'c, 'r: 'c>(
     counters: impl Iterator<Item = &'c CounterKey<'r>>,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
 ) {
     for counter in counters {
         leases.with_known(counter.hash, |lease| lease.unspend(request.cost));
@@ -124,7 +129,7 @@ fn give_back<'c, 'r: 'c>(
 pub fn inquiries(
     counters: &CounterKeys<'_>,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
     cluster: &str,
     headroom: bool,
     taking: Taking,
@@ -157,7 +162,12 @@ pub fn inquiries(
 }
 
 /// Takes back what was spent of leases here and the store has not heard of: which counter keys that settles, a bit for each.
-pub fn unspend(counters: &CounterKeys<'_>, request: &Request<'_>, leases: &Leases, now_us: u64) -> u64 {
+pub fn unspend(
+    counters: &CounterKeys<'_>,
+    request: &Request<'_>,
+    leases: &RequestLeases,
+    now_us: u64,
+) -> u64 {
     let leased = counters.iter().enumerate().filter(|(_, counter)| may_lease(counter.allowance, request));
     let unspent = leased.filter(|(_, counter)| {
         leases.with_known(counter.hash, |lease| lease.refund(request.cost, now_us)).unwrap_or_default()
@@ -170,7 +180,7 @@ pub fn respend(
     counters: &CounterKeys<'_>,
     settled: u64,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
     now_us: u64,
 ) {
     for (_, counter) in counters.iter().enumerate().filter(|(nth, _)| settled & bit(*nth) != 0) {
@@ -179,9 +189,9 @@ pub fn respend(
 }
 
 /// Forgets that the store has refused something of these keys: there is more now.
-pub fn hope(counters: &CounterKeys<'_>, leases: &Leases) {
+pub fn hope(counters: &CounterKeys<'_>, leases: &RequestLeases) {
     for counter in counters.iter().filter(|counter| is_shared(counter)) {
-        leases.with_known(counter.hash, Lease::hope);
+        leases.with_known(counter.hash, RequestLease::hope);
     }
 }
 
@@ -220,7 +230,7 @@ pub fn store_keys(counters: &CounterKeys<'_>, request: &Request<'_>, cluster: &s
 }
 
 /// Takes in that the store did not answer.
-pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &Leases) {
+pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &RequestLeases) {
     for (counter, inquiry) in counters.iter().filter(|counter| is_shared(counter)).zip(asked) {
         leases.with_known(counter.hash, |lease| lease.failed(&inquiry.ask.lease));
     }
@@ -240,7 +250,7 @@ pub fn verdict<'r>(
     counters: &CounterKeys<'r>,
     asked: &[Inquiry],
     told: &[Told],
-    leases: &Leases,
+    leases: &RequestLeases,
     now_us: u64,
 ) -> SharedVerdict<'r> {
     let mut violated = Violated::default();
@@ -354,10 +364,10 @@ pub(super) fn inquiry(
     Inquiry { key: store_key(counter, request, cluster), limits: limits(counter.allowance, headroom), ask }
 }
 
-fn limits(allowance: &Allowance, headroom: bool) -> Vec<Counted> {
+fn limits(allowance: &Allowance, headroom: bool) -> Vec<CountedLimit> {
     let counted = |limit: &AllowanceLimit| {
         let InForce { meter, held_back, margin, .. } = limit.in_force(headroom);
-        Counted { meter: meter.clone(), queue: limit.queue, margin, held_back }
+        CountedLimit { meter: meter.clone(), queue: limit.queue, margin, held_back }
     };
     allowance.limits.iter().map(counted).collect()
 }

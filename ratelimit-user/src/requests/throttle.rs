@@ -4,7 +4,7 @@ use super::{
     cells::{Cells, Shape},
     key::{Hash, KeyHasher},
 };
-use crate::meter::{Bucket, Meter, NEVER_US};
+use crate::meter::{Meter, NEVER_US, RequestBucket};
 
 /// The words of a bucket.
 pub(super) const SHAPE: Shape = Shape { words: 2, logs: 0 };
@@ -28,7 +28,13 @@ pub(super) fn hash(hasher: &KeyHasher, key: &[u8]) -> Hash {
     hasher.begin(SEED).bytes(key)
 }
 
-pub(super) fn take(cells: &mut Cells, hash: Hash, bucket: &Bucket, quantity: u64, now_us: u64) -> Throttled {
+pub(super) fn take(
+    cells: &mut Cells,
+    hash: Hash,
+    bucket: &RequestBucket,
+    quantity: u64,
+    now_us: u64,
+) -> Throttled {
     let meter = Meter::Bucket(*bucket);
     let place = cells.find_or_insert(hash.fingerprint);
     let words = cells.words_mut(place);
@@ -52,7 +58,7 @@ mod tests {
     #[test]
     fn whoever_asks_for_more_than_is_left_is_told_how_long_to_wait_and_pays_nothing() {
         const SECOND: u64 = 1_000_000;
-        let bucket = Bucket::new(10, 10 * SECOND, 5);
+        let bucket = RequestBucket::new(10, 10 * SECOND, 5);
         let (mut cells, hash) = (Cells::new(SHAPE, 1), hash(&KeyHasher::known((1, 2)), b"key"));
         let mut ask = |quantity| take(&mut cells, hash, &bucket, quantity, SECOND);
         let throttled = |limited, remaining, retry_us, reset_s| Throttled {

@@ -3,11 +3,11 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{
-    Decision, Engine, Mode, Nearest, Outcome, Request, Rules, Violated,
+    Decision, Engine, JudgeMode, Nearest, Outcome, Request, Rules, Violated,
     asking::Asking,
     counter_keys::{CounterKey, CounterKeys},
-    lease::Lease,
-    leases::Leases,
+    lease::RequestLease,
+    leases::RequestLeases,
     renewal,
     renewals::Renewals,
     shared::{self, SharedVerdict, Step, Taking, fits, is_shared},
@@ -28,7 +28,7 @@ const TRY_AGAIN_US: u64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct Together {
     store: Store,
-    leases: Arc<Leases>,
+    leases: Arc<RequestLeases>,
     renewals: Renewals,
     /// What keys in the store begin with.
     name: String,
@@ -36,7 +36,7 @@ pub(super) struct Together {
 
 impl Together {
     pub(super) fn new(store: Store, name: &str, keys: u64, clock: Clock) -> Self {
-        let leases = Arc::new(Leases::new(keys));
+        let leases = Arc::new(RequestLeases::new(keys));
         let renewals = Renewals::begin(&store, &leases, clock);
         Self { store, leases, renewals, name: name.to_owned() }
     }
@@ -188,7 +188,7 @@ impl Together {
     pub(super) fn reset(&self, counters: &CounterKeys<'_>, request: &Request<'_>) -> Result<(), Full> {
         self.store.reset(shared::store_keys(counters, request, &self.name))?;
         for counter in counters.iter() {
-            self.leases.with_known(counter.hash, Lease::forget);
+            self.leases.with_known(counter.hash, RequestLease::forget);
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Together {
 struct Unanswered<'d> {
     counters: &'d CounterKeys<'d>,
     asked: &'d [Inquiry],
-    leases: &'d Leases,
+    leases: &'d RequestLeases,
     is_answered: bool,
 }
 
@@ -226,7 +226,7 @@ fn alone<'r>(
         let violated = limit.map(|near| Violated::first(near.allowance)).unwrap_or_default();
         return Decision { outcome: soon, limit, violated };
     };
-    let decision = engine.judge(&own, request, now_us, Mode::from(asking));
+    let decision = engine.judge(&own, request, now_us, JudgeMode::from(asking));
     // More than this host ever has, and not more than there is with the store, which may be back any moment.
     let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
     match is_too_much && counters.iter().all(|counter| fits(counter.allowance, request, engine.headroom())) {

@@ -104,7 +104,7 @@ impl Visit {
         }
         // Who asks only whether the service lives has shown nothing.
         if !is_open || self.door.token.is_none() {
-            self.door.guest.is_known_now();
+            self.door.guest.is_proven_now();
         }
         // A caller that has lost its place is about to be hung up on.
         let Some(_answering) = self.door.guest.begin() else { return std::future::pending().await };
@@ -133,7 +133,7 @@ impl Visit {
         let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         match shown {
             Some(shown) if token.is(shown) => Ok(()),
-            _ => Err(Trouble::stranger(headers.contains_key(AUTHORIZATION))),
+            _ => Err(Trouble::unauthorised(headers.contains_key(AUTHORIZATION))),
         }
     }
 

@@ -14,7 +14,7 @@ use std::{
 
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use super::{protocol::Protocol, tls};
+use super::{protocol::ServedProtocol, tls};
 use crate::{
     certificate, clock, log,
     policy::{Listen, ListenTls},
@@ -45,7 +45,7 @@ pub struct Certificates {
 
 struct LoadedCertificates {
     /// One for each protocol: callers that would rather speak something else are told so while they greet.
-    configs: Vec<(Protocol, Arc<ServerConfig>)>,
+    configs: Vec<(ServedProtocol, Arc<ServerConfig>)>,
     /// When the first certificate that is shown ends.
     expires: Option<u64>,
 }
@@ -64,7 +64,7 @@ pub struct Token {
 #[derive(Clone, Debug)]
 pub struct Speaking {
     certificates: Arc<Certificates>,
-    protocol: Protocol,
+    protocol: ServedProtocol,
 }
 
 impl Credentials {
@@ -83,7 +83,7 @@ impl Credentials {
     }
 
     /// How a listener speaks TLS, if it does.
-    pub fn speaking(&self, protocol: Protocol) -> Option<Speaking> {
+    pub fn speaking(&self, protocol: ServedProtocol) -> Option<Speaking> {
         let certificates = Arc::clone(self.certificates.as_ref()?);
         Some(Speaking { certificates, protocol })
     }
@@ -173,8 +173,8 @@ impl Certificates {
 impl LoadedCertificates {
     fn read(files: &ListenTls) -> Result<Self, String> {
         let (config, expires) = tls::config(files)?;
-        let speaking = |protocol: Protocol| (protocol, tls::speaking(&config, protocol.in_tls()));
-        let configs = [Protocol::Http, Protocol::Grpc, Protocol::Resp].map(speaking).into();
+        let speaking = |protocol: ServedProtocol| (protocol, tls::speaking(&config, protocol.in_tls()));
+        let configs = [ServedProtocol::Http, ServedProtocol::Grpc, ServedProtocol::Resp].map(speaking).into();
         Ok(Self { configs, expires })
     }
 }

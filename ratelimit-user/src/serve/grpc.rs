@@ -174,7 +174,7 @@ impl GrpcSession {
         };
         let body = request.into_body();
         if !method.is_open() || self.door.token.is_none() {
-            self.door.guest.is_known_now();
+            self.door.guest.is_proven_now();
         }
         match method {
             Method::StreamRateLimitQuotas => {

@@ -14,12 +14,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use crate::{
-    places::{Guest, PlaceRules, Places},
+    places::{ConnectionPlaces, Guest, PlaceRules},
     web::metrics_source::MetricsSource,
 };
 
 /// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
-const PLACES: PlaceRules = PlaceRules { own: 64, strangers: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
+const PLACES: PlaceRules = PlaceRules { own: 64, unproven: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
 /// How long a scraper has its place at least.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the head of a connection's first request may take.
@@ -38,7 +38,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 
 /// Serves `/metrics` for ever.
 pub async fn serve(listener: TcpListener, source: MetricsSource) {
-    let places = Places::new(PLACES, None);
+    let places = ConnectionPlaces::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -66,7 +66,7 @@ async fn respond(
     source: MetricsSource,
     guest: Arc<Guest>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    guest.is_known_now();
+    guest.is_proven_now();
     // A scraper that has lost its place is about to be hung up on.
     let Some(_answering) = guest.begin() else { return std::future::pending().await };
     if request.uri().path() != "/metrics" {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is spoken on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
+pub enum ServedProtocol {
     /// The HTTP/1.1 API.
     Http,
     /// gRPC, over HTTP/2.
@@ -13,7 +13,7 @@ pub enum Protocol {
     Resp,
 }
 
-impl Protocol {
+impl ServedProtocol {
     /// What it is called while TLS is agreed on.
     pub(super) fn in_tls(self) -> Option<&'static [u8]> {
         match self {

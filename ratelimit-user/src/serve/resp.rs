@@ -49,7 +49,7 @@ pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 /// How long a transaction may wait for its next command: people type them too.
 const TRANSACTION: Duration = Duration::from_secs(300);
 /// The longest request of a caller that has shown no token. A greeting with name and token has some hundred bytes.
-const MAX_STRANGERS_FRAME: usize = 4 * 1024;
+const MAX_UNPROVEN_FRAME: usize = 4 * 1024;
 /// What is read from a caller whose answer is held.
 const READ_WHILE_HELD: usize = 1024;
 /// How long a caller may take no byte of its answers.
@@ -106,7 +106,7 @@ impl RespConnection {
             let (input, output) = scratch.split();
             let (used, pause) = answer(&mut self.session, input, output).await;
             if used > 0 && self.session.is_known() {
-                self.session.door.guest.is_known_now();
+                self.session.door.guest.is_proven_now();
             }
             self.keep(&input[used..], used > 0);
             self.whole = !matches!(pause, Pause::Read);
@@ -242,10 +242,10 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
                 used += length;
                 None
             }
-            Ok(None) if session.is_known() || rest.len() <= MAX_STRANGERS_FRAME => {
+            Ok(None) if session.is_known() || rest.len() <= MAX_UNPROVEN_FRAME => {
                 return (used, Pause::Read);
             }
-            Ok(None) => Some(FrameFault::Stranger),
+            Ok(None) => Some(FrameFault::BeforeToken),
             Err(fault) => Some(fault),
         };
         if let Some(fault) = fault {

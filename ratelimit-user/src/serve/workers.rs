@@ -15,13 +15,13 @@ use super::{
     door::Door,
     grpc::{self, rlqs::Quotas},
     listener::{Bound, ClientStream, Listener, Peer},
-    protocol::Protocol,
+    protocol::ServedProtocol,
     resp,
 };
 use crate::{
     config::OPERATORS_ARE_OTHERS,
     log,
-    places::{Common, Guest, PlaceRules, Places},
+    places::{Common, ConnectionPlaces, Guest, PlaceRules},
     policy::{Listen, ListenEndpoint, Policy},
     requests::decision_service::DecisionService,
     secret_file,
@@ -31,7 +31,7 @@ use crate::{
 /// Connections of one thread, of all protocols together.
 const MAX_CONNECTIONS: usize = 20_000;
 /// Connections of a protocol that have shown and asked nothing yet. They cost memory, and nobody answers for them.
-const MAX_STRANGERS: usize = 2_048;
+const MAX_UNPROVEN: usize = 2_048;
 /// How long a caller has its place at least: across an ocean it takes a while to agree on TLS and to show a token.
 const GRACE: Duration = Duration::from_millis(250);
 /// After a socket could not be taken in: out of descriptors, others will be closed.
@@ -40,7 +40,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 /// Sockets that are bound, and what is needed to answer on them.
 #[derive(Debug)]
 pub struct ServedSockets {
-    bound: Vec<(Protocol, Bound)>,
+    bound: Vec<(ServedProtocol, Bound)>,
     /// What listeners show and ask for.
     credentials: Credentials,
     /// Whether callers over TCP must have a certificate.
@@ -56,8 +56,11 @@ impl ServedSockets {
         {
             return Err(OPERATORS_ARE_OTHERS.to_owned());
         }
-        let endpoints =
-            [(Protocol::Http, &listen.http), (Protocol::Grpc, &listen.grpc), (Protocol::Resp, &listen.resp)];
+        let endpoints = [
+            (ServedProtocol::Http, &listen.http),
+            (ServedProtocol::Grpc, &listen.grpc),
+            (ServedProtocol::Resp, &listen.resp),
+        ];
         let mut bound = Vec::new();
         for (protocol, endpoint) in
             endpoints.into_iter().flat_map(|(protocol, all)| all.iter().map(move |one| (protocol, one)))
@@ -71,25 +74,25 @@ impl ServedSockets {
 
     /// Sockets that another process has bound under the same policy.
     pub fn received(
-        sockets: Vec<(Protocol, ListenEndpoint, OwnedFd)>,
+        sockets: Vec<(ServedProtocol, ListenEndpoint, OwnedFd)>,
         listen: &Listen,
     ) -> Result<Self, String> {
         let bound = |(protocol, endpoint, socket)| (protocol, Bound::received(endpoint, socket));
         Self::with(sockets.into_iter().map(bound).collect(), listen)
     }
 
-    fn with(bound: Vec<(Protocol, Bound)>, listen: &Listen) -> Result<Self, String> {
+    fn with(bound: Vec<(ServedProtocol, Bound)>, listen: &Listen) -> Result<Self, String> {
         let credentials = Credentials::read(listen)?;
         let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Ok(Self { bound, credentials, certified, quotas: Arc::default() })
     }
 
     /// The sockets once more, for another process, which then answers on them. There is room for as many connections as these can have.
-    pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(Protocol, ListenEndpoint, OwnedFd)>> {
+    pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(ServedProtocol, ListenEndpoint, OwnedFd)>> {
         if !self.is_empty() {
             descriptors::make_room(threads(policy) * MAX_CONNECTIONS);
         }
-        let handle = |(protocol, bound): &(Protocol, Bound)| {
+        let handle = |(protocol, bound): &(ServedProtocol, Bound)| {
             Ok((*protocol, bound.endpoint().clone(), bound.handle()?))
         };
         self.bound.iter().map(handle).collect()
@@ -127,8 +130,8 @@ impl ServedSockets {
     }
 
     /// Places of every protocol that is spoken, as many as there are descriptors for.
-    fn places(&self, threads: usize) -> Vec<(Protocol, Arc<Places>)> {
-        let mut protocols: Vec<Protocol> = self.bound.iter().map(|(protocol, _)| *protocol).collect();
+    fn places(&self, threads: usize) -> Vec<(ServedProtocol, Arc<ConnectionPlaces>)> {
+        let mut protocols: Vec<ServedProtocol> = self.bound.iter().map(|(protocol, _)| *protocol).collect();
         protocols.dedup();
         let wanted = threads * MAX_CONNECTIONS;
         let budget = descriptors::make_room(wanted);
@@ -140,9 +143,9 @@ impl ServedSockets {
         }
         let (own, common) = descriptors::shares(budget.connections, protocols.len());
         let common = Common::new(common);
-        let of = |protocol: Protocol| {
+        let of = |protocol: ServedProtocol| {
             let rules = rules(protocol, own, budget.connections);
-            (protocol, Places::new(rules, Some(Arc::clone(&common))))
+            (protocol, ConnectionPlaces::new(rules, Some(Arc::clone(&common))))
         };
         protocols.into_iter().map(of).collect()
     }
@@ -151,7 +154,7 @@ impl ServedSockets {
         &self,
         decisions: Arc<DecisionService>,
         gallery: &Gallery,
-        places: &[(Protocol, Arc<Places>)],
+        places: &[(ServedProtocol, Arc<ConnectionPlaces>)],
         is_first: bool,
     ) {
         let mut tasks = tokio::task::JoinSet::new();
@@ -206,18 +209,18 @@ fn threads(policy: &Policy) -> usize {
 }
 
 /// How long connections of a protocol may say nothing. HTTP and gRPC look after theirs themselves.
-fn rules(protocol: Protocol, own: usize, all: usize) -> PlaceRules {
+fn rules(protocol: ServedProtocol, own: usize, all: usize) -> PlaceRules {
     let (first, idle) = match protocol {
-        Protocol::Http | Protocol::Grpc => (Duration::MAX, Duration::MAX),
-        Protocol::Resp => (resp::FIRST, resp::IDLE),
+        ServedProtocol::Http | ServedProtocol::Grpc => (Duration::MAX, Duration::MAX),
+        ServedProtocol::Resp => (resp::FIRST, resp::IDLE),
     };
-    PlaceRules { own, strangers: MAX_STRANGERS.min(all / 2).max(1), first, idle, grace: GRACE }
+    PlaceRules { own, unproven: MAX_UNPROVEN.min(all / 2).max(1), first, idle, grace: GRACE }
 }
 
 async fn accept(
     listener: Listener,
-    protocol: Protocol,
-    places: Arc<Places>,
+    protocol: ServedProtocol,
+    places: Arc<ConnectionPlaces>,
     door: impl Fn(Peer, Arc<Guest>) -> Door,
 ) {
     loop {
@@ -237,10 +240,10 @@ async fn accept(
     }
 }
 
-async fn converse(protocol: Protocol, stream: ClientStream, door: Door) {
+async fn converse(protocol: ServedProtocol, stream: ClientStream, door: Door) {
     match protocol {
-        Protocol::Http => check::serve(stream, door).await,
-        Protocol::Grpc => grpc::serve(stream, door).await,
-        Protocol::Resp => resp::serve(stream, door).await,
+        ServedProtocol::Http => check::serve(stream, door).await,
+        ServedProtocol::Grpc => grpc::serve(stream, door).await,
+        ServedProtocol::Resp => resp::serve(stream, door).await,
     }
 }

@@ -51,7 +51,7 @@ pub struct Told {
 
 /// One limit as the store counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedLimit {
     /// The algorithm that counts the limit.
     pub meter: Meter,
     /// Whether requests wait in it for their turn.
@@ -62,7 +62,7 @@ pub struct Counted {
     pub held_back: u64,
 }
 
-impl Counted {
+impl CountedLimit {
     /// A limit without a margin, in which nobody waits.
     pub fn plain(meter: Meter) -> Self {
         Self { meter, queue: false, margin: 0, held_back: 0 }

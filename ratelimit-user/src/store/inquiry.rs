@@ -1,7 +1,7 @@
 //! Questions about requests, as calls of a script, and the answers.
 
 use super::{
-    ask::{Ask, Counted, Told},
+    ask::{Ask, CountedLimit, Told},
     lease_batch::grouped,
     record::{self, RECORD, number},
     redis::{Call, StoreError, Value},
@@ -20,7 +20,7 @@ pub struct Inquiry {
     /// What the store calls it.
     pub key: String,
     /// The limits that are counted under the key.
-    pub limits: Vec<Counted>,
+    pub limits: Vec<CountedLimit>,
     /// The question about the key.
     pub ask: Ask,
 }
@@ -87,7 +87,7 @@ pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError
 mod tests {
     use super::*;
     use crate::{
-        meter::{Bucket, Meter},
+        meter::{Meter, RequestBucket},
         store::redis::slot,
     };
 
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn calls_of_a_cluster_have_keys_of_one_slot_and_none_is_too_long() {
-        let limits = vec![Counted::plain(Meter::Bucket(Bucket::new(1, 1, 1)))];
+        let limits = vec![CountedLimit::plain(Meter::Bucket(RequestBucket::new(1, 1, 1)))];
         let inquiry = |n| Inquiry { key: format!("k{n}"), limits: limits.clone(), ask: Ask::default() };
         let all: Vec<Inquiry> = (0..600).map(inquiry).collect();
         let all: Vec<&Inquiry> = all.iter().collect();

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use super::{
-    ask::{Ask, Counted},
+    ask::{Ask, CountedLimit},
     exchange::Entry,
     redis::{Call, Script, Value},
 };
@@ -40,7 +40,7 @@ pub fn reset_once(key: &str, number: u64) -> Call<'static> {
 
 /// Everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All of it is in one
 /// slot of a Redis Cluster.
-pub(super) fn keys(key: &str, limits: &[Counted]) -> Vec<Vec<u8>> {
+pub(super) fn keys(key: &str, limits: &[CountedLimit]) -> Vec<Vec<u8>> {
     let logs = limits.iter().filter(|limit| matches!(limit.meter, Meter::Log(_)));
     let logs = logs.enumerate().map(|(nth, _)| beside(key, &format!("log{nth}")));
     [key.to_owned(), beside(key, "hosts"), beside(key, "order")]
@@ -59,12 +59,12 @@ fn beside(key: &str, word: &str) -> String {
 }
 
 /// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
-pub(super) fn packed(limits: &[Counted], ask: &Ask, now_us: u64) -> Vec<u8> {
+pub(super) fn packed(limits: &[CountedLimit], ask: &Ask, now_us: u64) -> Vec<u8> {
     let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
     let Entry { sequence, used, held, wanted } = lease;
     let asked =
         [sequence, used, held, wanted, life_us, spend, reserved, patience_us, refund, age_us, peek.into()];
-    let of_limit = |limit: &Counted| {
+    let of_limit = |limit: &CountedLimit| {
         let [kind, a, b, c] = limit.meter.script(now_us);
         let [d, e] = match &limit.meter {
             Meter::Soft(soft) => [soft.own().amount(), soft.own().capacity()],
@@ -93,15 +93,18 @@ pub(super) fn number(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        meter::{Bucket, Log},
+        meter::{Log, RequestBucket},
         store::redis::slot,
     };
 
     #[test]
     fn everything_of_a_record_is_in_one_slot_and_is_no_other_record() {
-        let limits =
-            [Meter::Log(Log::new(9, 9)), Meter::Bucket(Bucket::new(1, 1, 1)), Meter::Log(Log::new(8, 8))]
-                .map(Counted::plain);
+        let limits = [
+            Meter::Log(Log::new(9, 9)),
+            Meter::Bucket(RequestBucket::new(1, 1, 1)),
+            Meter::Log(Log::new(8, 8)),
+        ]
+        .map(CountedLimit::plain);
         let keys = keys("rl:2:{acme}:api:x", &limits);
         let expected = [
             "rl:2:{acme}:api:x",

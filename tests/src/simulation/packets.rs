@@ -6,7 +6,7 @@ use fastrand::Rng;
 use ratelimit_common::{
     abi::{Lease, Limit, Spent},
     limit::{
-        gcra::{self, Outcome},
+        gcra::{self, GcraOutcome},
         lease,
     },
 };
@@ -167,7 +167,7 @@ impl PacketHost {
         self.waiting = None;
         self.round_trip.took(Duration::from_nanos(at.clock_ns - sent), 1);
         let sent = sent.saturating_sub(at.slept_ns - self.slept_by_batch_ns);
-        self.leases.reckon_with(self.round_trip.beyond_tick());
+        self.leases.set_round_trip(self.round_trip.beyond_tick());
         for (key, grant) in grants {
             self.leases.answer(key, grant, sent, at.clock_ns);
         }
@@ -217,11 +217,11 @@ impl PacketHost {
         let charge = gcra::charge_q8(of_host, 1);
         // By the true clock: a host whose clock runs fast has that much more of its reserve, which is not what is looked at here.
         match gcra::take(self.tat_q8, of_host, gcra::time_q8(now_ns), charge) {
-            Outcome::Conforms { tat_q8 } => {
+            GcraOutcome::Conforms { tat_q8 } => {
                 self.tat_q8 = tat_q8;
                 true
             }
-            Outcome::Refused | Outcome::Overdrawn { .. } => false,
+            GcraOutcome::Refused | GcraOutcome::Overdrawn { .. } => false,
         }
     }
 }

@@ -6,9 +6,9 @@ use ratelimit_user::{
     config,
     policy::Alone as WithoutStore,
     requests::{
-        Engine, Mode, Outcome, Request, Rules,
+        Engine, JudgeMode, Outcome, Request, Rules,
         counter_keys::CounterKeys,
-        leases::Leases,
+        leases::RequestLeases,
         renewal::{self, Renewal},
         shared::{self, Step, Taking},
     },
@@ -31,7 +31,7 @@ pub(super) struct RequestHost {
     /// Of this start of it: the store knows each by another name.
     name: String,
     engine: Rc<Engine>,
-    leases: Leases,
+    leases: RequestLeases,
     /// Time between two requests, at most.
     pause_ns: u64,
 }
@@ -73,7 +73,7 @@ pub(super) struct Admitted {
 
 impl RequestHost {
     pub(super) fn new(engine: Rc<Engine>, name: u64) -> Self {
-        Self { name: format!("h{name}"), engine, leases: Leases::new(1_000), pause_ns: SECOND }
+        Self { name: format!("h{name}"), engine, leases: RequestLeases::new(1_000), pause_ns: SECOND }
     }
 
     /// An engine for the policy of a plan.
@@ -306,7 +306,7 @@ impl World {
                     shared::failed(counters, &inquiries, leases);
                     let alone = rules.alone(counters);
                     alone.is_some_and(|own| {
-                        engine.judge(&own, request, now_us, Mode::Take).outcome.is_served()
+                        engine.judge(&own, request, now_us, JudgeMode::Take).outcome.is_served()
                     })
                 });
                 if is_served {

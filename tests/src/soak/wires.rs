@@ -47,7 +47,7 @@ impl World {
         self.settle(Event::SecondLink)
     }
 
-    /// Waits until every sender in front of this host is heard over both families, and books what was lost up to then.
+    /// Waits until every sender in front of this host is heard over both families, and counts what was lost up to then.
     fn settle(&mut self, event: Event) -> Result<(), String> {
         let (before, answered) = (self.watch.seen().arrived.clone(), self.caller.answers().answered);
         let begun = Instant::now();

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ratelimit_common::limit::text::parse_rate;
 use ratelimit_tests::redis::{Options, Redis};
 use ratelimit_user::{
-    meter::{Bucket, Log, Meter},
+    meter::{Log, Meter, RequestBucket},
     policy::{Reserve, terms::Terms},
     store::{
-        ask::{Ask, Counted},
+        ask::{Ask, CountedLimit},
         exchange::{Entry, Line, Timing},
         inquiry::{self, Inquiry},
         lease_batch::{self, Keys},
@@ -74,14 +74,14 @@ fn packets(host: usize, sequence: u64) -> Call<'static> {
 }
 
 fn ask(host: usize, key: &str, meter: Meter, ask: Ask) -> Call<'static> {
-    let inquiry = Inquiry { key: format!("t:2:{{u}}:{key}"), limits: vec![Counted::plain(meter)], ask };
+    let inquiry = Inquiry { key: format!("t:2:{{u}}:{key}"), limits: vec![CountedLimit::plain(meter)], ask };
     inquiry::calls(&format!("host-{host}:1"), 200_000, &[&inquiry], false, 0).remove(0).1
 }
 
 /// What a host says of its lease of a key of requests.
 fn requests(host: usize, sequence: u64) -> Call<'static> {
     let lease = Entry { sequence, used: 1, held: 2, wanted: 3 };
-    let meter = Meter::Bucket(Bucket::new(1_000_000, MINUTE, 1_000_000));
+    let meter = Meter::Bucket(RequestBucket::new(1_000_000, MINUTE, 1_000_000));
     ask(host, "leased", meter, Ask { lease, life_us: 2 * MINUTE, ..Ask::default() })
 }
 

@@ -1,4 +1,4 @@
-//! The script that keeps the books in Redis and the record that the simulator has proved are the same, number for number.
+//! The script that keeps the store records in Redis and the record that the simulator has proved are the same, number for number.
 //!
 //! Random conversations from seeds go to both, with a clock and a run id of our own. `SEED=n` repeats one, `CONVERSATIONS=n` holds more.
 

@@ -39,7 +39,7 @@ fn no_interval_admits_more_packets_than_the_burst_and_the_rate_whatever_fails() 
 }
 
 /// Worlds that once broke the bound: parts of units in the reserve, a late lease batch that minted units, a lease that was written off too early in
-/// the books, a packet that still had the old ceiling in mind, a store that was emptied and took what it had never heard of for full.
+/// the store record, a packet that still had the old ceiling in mind, a store that was emptied and took what it had never heard of for full.
 const ONCE_BROKEN: [u64; 6] = [968, 1496, 1822, 2041, 3425, 5502];
 
 #[test]

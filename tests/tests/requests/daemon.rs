@@ -132,7 +132,7 @@ fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_other
         command.stdout(std::process::Stdio::null()).spawn().expect("setpriv")
     };
     let question = "http://127.0.0.1:8080/v1/check?api=search&ip=8.8.8.8&n=[1-100000]";
-    let mut strangers = [
+    let mut outsiders = [
         anybody("curl", &["-s", "--max-time", "10", question]),
         anybody("redis-cli", &["-p", "8082", "-r", "1000000", "CHECK", "u", "search", "8.8.4.4"]),
     ];
@@ -152,10 +152,10 @@ fn whoever_keeps_calling_above_its_limit_is_blocked_in_the_packet_path_and_other
         let blocks = edge.json(&["block", "list"])["blocks"].clone();
         (!blocks.as_array().unwrap().is_empty()).then_some(blocks)
     });
-    for stranger in &mut strangers {
-        assert!(stranger.try_wait().unwrap().is_none(), "it has asked all the time");
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+    for outsider in &mut outsiders {
+        assert!(outsider.try_wait().unwrap().is_none(), "it has asked all the time");
+        outsider.kill().unwrap();
+        outsider.wait().unwrap();
     }
     assert_eq!(blocks.as_array().unwrap().len(), 1, "{blocks}");
     for ip in ["8.8.8.8", "8.8.4.4"] {
@@ -199,8 +199,8 @@ fn decisions_are_counted_by_api_and_outcome() {
 
 #[test]
 fn what_a_peer_says_about_addresses_counts_only_if_the_policy_trusts_it() {
-    let (stranger, proxy) = ("10.99.1.1", "10.99.1.2");
-    let edge = edge_with_sources(&[stranger, proxy]);
+    let (outsider, proxy) = ("10.99.1.1", "10.99.1.2");
+    let edge = edge_with_sources(&[outsider, proxy]);
     let token = edge.dir().join("token");
     std::fs::write(&token, "a-token-that-nobody-guesses").unwrap();
     let _daemon = edge.start(&format!(
@@ -217,11 +217,11 @@ fn what_a_peer_says_about_addresses_counts_only_if_the_policy_trusts_it() {
     assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.1"), "200");
     assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.2"), "200", "another caller of the same proxy");
     assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.1"), "429");
-    assert_eq!(ask(stranger, "", "X-Forwarded-For: 192.0.2.3"), "200");
+    assert_eq!(ask(outsider, "", "X-Forwarded-For: 192.0.2.3"), "200");
     for field in ["X-Forwarded-For: 192.0.2.4", "X-RateLimit-Ip: 192.0.2.4"] {
-        assert_eq!(ask(stranger, "", field), "429", "it speaks for itself alone: {field}");
+        assert_eq!(ask(outsider, "", field), "429", "it speaks for itself alone: {field}");
     }
-    assert_eq!(ask(stranger, "&ip=192.0.2.4", "X-Nothing: 1"), "429");
+    assert_eq!(ask(outsider, "&ip=192.0.2.4", "X-Nothing: 1"), "429");
     assert_eq!(ask(proxy, "", "X-Forwarded-For: 192.0.2.4"), "200", "nobody has used up the other's limit");
 }
 

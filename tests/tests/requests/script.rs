@@ -1,4 +1,4 @@
-//! The script that counts requests in Redis and the books that it mirrors are the same, number for number, for every algorithm.
+//! The script that counts requests in Redis and the model that it mirrors are the same, number for number, for every algorithm.
 //!
 //! Random conversations from seeds go to both, with a clock of our own. `SEED=n` repeats one, `CONVERSATIONS=n` holds more.
 
@@ -11,11 +11,11 @@ use ratelimit_tests::{
 };
 use ratelimit_user::{
     meter::{
-        Bucket, Fixed, Log, Meter, Sliding, Soft, Weighted,
+        Fixed, Log, Meter, RequestBucket, Sliding, Soft, Weighted,
         calendar::{Calendar, CalendarUnit},
     },
     store::{
-        ask::{Ask, Counted},
+        ask::{Ask, CountedLimit},
         exchange::Entry,
         inquiry::Inquiry,
         redis::Value,
@@ -27,19 +27,19 @@ const START: u64 = 1_790_000_000 * SECOND;
 const STEPS: usize = 300;
 const RECENT_US: u64 = 2 * SECOND;
 
-fn inquiry(key: &str, limits: &[Counted], ask: Ask) -> Inquiry {
+fn inquiry(key: &str, limits: &[CountedLimit], ask: Ask) -> Inquiry {
     Inquiry { key: key.to_owned(), limits: limits.to_vec(), ask }
 }
 
-fn counted(meter: Meter) -> Counted {
-    Counted::plain(meter)
+fn counted(meter: Meter) -> CountedLimit {
+    CountedLimit::plain(meter)
 }
 
-fn bucket(amount: u64, burst: u64) -> Counted {
-    counted(Meter::Bucket(Bucket::new(amount, SECOND, burst)))
+fn bucket(amount: u64, burst: u64) -> CountedLimit {
+    counted(Meter::Bucket(RequestBucket::new(amount, SECOND, burst)))
 }
 
-fn some_limit(rng: &mut Rng) -> Counted {
+fn some_limit(rng: &mut Rng) -> CountedLimit {
     let period = *rng.choice(&[SECOND, 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND]).unwrap();
     let limit = *rng.choice(&[1, 2, 3, 15, 100, 1_000, 1_000_000, 4_294_967_295]).unwrap();
     // Windows may have a margin that is given, or that is not.
@@ -47,26 +47,29 @@ fn some_limit(rng: &mut Rng) -> Counted {
     let (margin, held_back) = if rng.bool() { (percent, 0) } else { (0, percent) };
     let queue = rng.u32(0..4) == 0;
     let counted = |meter: Meter| match meter {
-        Meter::Bucket(_) | Meter::Soft(_) => Counted::plain(meter),
-        Meter::Log(_) => {
-            Counted { margin: margin.min(10), held_back: held_back.min(10), ..Counted::plain(meter) }
-        }
-        meter => Counted { margin, held_back, ..Counted::plain(meter) },
+        Meter::Bucket(_) | Meter::Soft(_) => CountedLimit::plain(meter),
+        Meter::Log(_) => CountedLimit {
+            margin: margin.min(10),
+            held_back: held_back.min(10),
+            ..CountedLimit::plain(meter)
+        },
+        meter => CountedLimit { margin, held_back, ..CountedLimit::plain(meter) },
     };
     match rng.u32(0..8) {
         7 => {
             let (amount, burst) = (limit.min(10_000), rng.u64(1..50));
-            let bucket = |percent: u64, burst| Bucket::new(amount * percent, period * 100, burst);
+            let bucket = |percent: u64, burst| RequestBucket::new(amount * percent, period * 100, burst);
             let soft = Soft::new(
                 bucket(*rng.choice(&[100, 110, 150]).unwrap(), burst + burst / 4),
                 bucket(100, burst),
             );
-            Counted { queue, ..Counted::plain(Meter::Soft(soft)) }
+            CountedLimit { queue, ..CountedLimit::plain(Meter::Soft(soft)) }
         }
-        0 => counted(Meter::Bucket(Bucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),
-        1 => {
-            Counted { queue: true, ..Counted::plain(Meter::Bucket(Bucket::new(15, SECOND, rng.u64(1..50)))) }
-        }
+        0 => counted(Meter::Bucket(RequestBucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),
+        1 => CountedLimit {
+            queue: true,
+            ..CountedLimit::plain(Meter::Bucket(RequestBucket::new(15, SECOND, rng.u64(1..50))))
+        },
         2 => counted(Meter::Fixed(Fixed::new(limit, period))),
         3 => {
             // Days: of months the script knows this one and how long it is, not the one before, where a clock that steps back ends up.
@@ -116,7 +119,7 @@ fn some_ask(rng: &mut Rng, believed: &mut Believed, capacity: u64) -> Ask {
 /// One conversation about one key; how many answers were yes, and how many gave a lease.
 fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
-    let limits: Vec<Counted> = (0..rng.usize(1..4)).map(|_| some_limit(&mut rng)).collect();
+    let limits: Vec<CountedLimit> = (0..rng.usize(1..4)).map(|_| some_limit(&mut rng)).collect();
     let capacity = limits.iter().map(|limit| limit.meter.capacity()).min().unwrap();
     let longest = limits.iter().map(|limit| limit.meter.wait(&vec![0; limit.meter.words()], START, 1)).max();
     assert_eq!(longest, Some(0), "something fits at first");
@@ -152,7 +155,7 @@ fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
 }
 
 #[test]
-fn the_script_and_the_books_answer_alike_for_every_algorithm() {
+fn the_script_and_its_model_answer_alike_for_every_algorithm() {
     let server = Redis::single(Options::default());
     let mut store = Script::new(&server);
     let (mut yes, mut leased, mut all) = (0, 0, 0);
@@ -186,10 +189,10 @@ fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
 }
 
 #[test]
-fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
+fn a_store_record_is_kept_for_as_long_as_somebody_waits_for_a_turn_in_it() {
     let server = Redis::single(Options::default());
     let mut store = Script::new(&server);
-    let limits = [Counted { queue: true, ..bucket(1, 10) }];
+    let limits = [CountedLimit { queue: true, ..bucket(1, 10) }];
     let patience_us = 60 * SECOND;
     let waits = Ask { spend: 1, patience_us, ..Ask::default() };
     let all: Vec<Inquiry> = (0..10).map(|_| inquiry("k", &limits, waits)).collect();
@@ -213,8 +216,8 @@ fn the_books_are_kept_for_as_long_as_somebody_waits_who_is_in_them() {
     assert!((225_000..=228_000).contains(&left_ms("l")), "{}", left_ms("l"));
 }
 
-fn hundred() -> [Counted; 1] {
-    [Counted::plain(Meter::Fixed(Fixed::new(100, 3_600 * SECOND)))]
+fn hundred() -> [CountedLimit; 1] {
+    [CountedLimit::plain(Meter::Fixed(Fixed::new(100, 3_600 * SECOND)))]
 }
 
 fn wants(sequence: u64, wanted: u64, life_us: u64) -> Ask {

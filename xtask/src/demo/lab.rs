@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_run_that_is_still_going_is_not_taken_for_dead() {
         assert!(is_alive(std::process::id()));
-        // A stranger, and a number above the largest process id that Linux can give.
+        // An outsider, and a number above the largest process id that Linux can give.
         assert!(!is_alive(1));
         assert!(!is_alive(u32::MAX));
     }

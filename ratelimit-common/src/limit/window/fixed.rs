@@ -16,23 +16,23 @@
 //! seconds. Where that matters, use [`super::sliding`].
 
 use super::word::{Age, Slot, read, write};
-use super::{Outcome, Window};
+use super::{Window, WindowOutcome};
 
 /// Asks the window `word` for `amount` at time `now_ns`.
 #[inline(always)]
-pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> Outcome {
+pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> WindowOutcome {
     let index = window.index(now_ns);
     let count = match read(word, window, index) {
-        Slot { age: Age::Ahead, .. } => return Outcome::Late,
+        Slot { age: Age::Ahead, .. } => return WindowOutcome::Late,
         Slot { age: Age::Same, count, .. } => count,
         _ => 0,
     };
     // A count is above the limit after the limit was lowered.
     let after = count.saturating_add(window.units(amount));
     if after > window.limit {
-        return Outcome::Refused;
+        return WindowOutcome::Refused;
     }
-    Outcome::Conforms { word: write(window, index, false, after) }
+    WindowOutcome::Conforms { word: write(window, index, false, after) }
 }
 
 /// How much of the limit is used up, for people to read.

@@ -73,7 +73,7 @@ abi_struct! {
 
 /// What became of one question to one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WindowOutcome {
     /// Conforms, if this word can still be stored.
     Conforms {
         /// The word to store.

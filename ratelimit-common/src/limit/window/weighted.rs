@@ -32,7 +32,7 @@
 //! as the fraction rounds up in its 16th place, so 549 may pass.
 
 use super::word::{Age, age};
-use super::{Outcome, Window};
+use super::{Window, WindowOutcome};
 
 /// Bits of the previous count.
 pub(super) const PREVIOUS_BITS: u32 = 12;
@@ -54,16 +54,16 @@ struct Counts {
 
 /// Asks the window `word` for `amount` at time `now_ns`.
 #[inline(always)]
-pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> Outcome {
+pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> WindowOutcome {
     let index = window.index(now_ns);
-    let Some(counts) = read(word, window, index) else { return Outcome::Late };
+    let Some(counts) = read(word, window, index) else { return WindowOutcome::Late };
     let current = counts.current.saturating_add(window.units(amount));
     if current.saturating_add(fading(counts.previous, window, index, now_ns)) > window.limit {
-        return Outcome::Refused;
+        return WindowOutcome::Refused;
     }
     let bits = window.count_bits & 63;
     // Two shifts, because together they could be 64 under broken parameters.
-    Outcome::Conforms { word: (((index << PREVIOUS_BITS) | counts.previous) << bits) | current }
+    WindowOutcome::Conforms { word: (((index << PREVIOUS_BITS) | counts.previous) << bits) | current }
 }
 
 /// How much of the limit is used up by the estimate, for people to read.
@@ -132,7 +132,7 @@ mod tests {
 
     fn taken(word: u64, window: &Window, now_ns: u64, amount: u64) -> u64 {
         match take(word, window, now_ns, amount) {
-            Outcome::Conforms { word } => word,
+            WindowOutcome::Conforms { word } => word,
             other => panic!("{other:?}"),
         }
     }
@@ -145,8 +145,8 @@ mod tests {
         let word = taken(word, &window, 10 * SECOND + SECOND / 2, 10);
         // Half of 40, and one because the part of the window is rounded up.
         assert_eq!(used(word, &window, 10 * SECOND + SECOND / 2), 31);
-        assert_eq!(take(word, &window, 10 * SECOND + SECOND / 2, 70), Outcome::Refused);
-        assert!(matches!(take(word, &window, 10 * SECOND + SECOND / 2, 69), Outcome::Conforms { .. }));
+        assert_eq!(take(word, &window, 10 * SECOND + SECOND / 2, 70), WindowOutcome::Refused);
+        assert!(matches!(take(word, &window, 10 * SECOND + SECOND / 2, 69), WindowOutcome::Conforms { .. }));
         assert_eq!(used(word, &window, 12 * SECOND), 0);
     }
 

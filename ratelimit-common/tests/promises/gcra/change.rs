@@ -6,7 +6,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
-use ratelimit_common::limit::gcra::{self, Outcome, TIME_FRAC_BITS};
+use ratelimit_common::limit::gcra::{self, GcraOutcome, TIME_FRAC_BITS};
 use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 
@@ -95,9 +95,9 @@ fn a_bucket_filled_under_a_much_slower_limit_is_emptied_not_refilled() {
     let bucket = changed(bucket, fast);
     let charge = gcra::charge_q8(&bucket.limit, 1);
     let outcome = gcra::take(bucket.tat_q8, &bucket.limit, 0, charge);
-    assert_eq!(outcome, Outcome::Overdrawn { tat_q8: bucket.limit.tolerance_q8 }, "exactly empty");
+    assert_eq!(outcome, GcraOutcome::Overdrawn { tat_q8: bucket.limit.tolerance_q8 }, "exactly empty");
     // Up to a second ahead is a clock that stepped back: wait for it.
     let near = bucket.limit.tolerance_q8 + gcra::time_q8(SECOND_NS);
-    assert_eq!(gcra::take(near, &bucket.limit, 0, charge), Outcome::Refused);
-    assert_ne!(gcra::take(near + 1, &bucket.limit, 0, charge), Outcome::Refused);
+    assert_eq!(gcra::take(near, &bucket.limit, 0, charge), GcraOutcome::Refused);
+    assert_ne!(gcra::take(near + 1, &bucket.limit, 0, charge), GcraOutcome::Refused);
 }

@@ -1,7 +1,7 @@
 //! Several CPUs on one word: reads, compare-and-exchange and additions interleaved at arbitrary points.
 
 use proptest::prelude::*;
-use ratelimit_common::limit::gcra::{self, Outcome, ahead_q8};
+use ratelimit_common::limit::gcra::{self, GcraOutcome, ahead_q8};
 use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::Rate;
 
@@ -62,13 +62,13 @@ fn run(rate: Rate, cpus: usize, charging: Charging, moves: &[(usize, u64, u64)])
                     continue;
                 }
                 match gcra::take(seen_q8, &limit, gcra::time_q8(now_ns), charge) {
-                    Outcome::Refused => Cpu::Idle,
-                    Outcome::Conforms { tat_q8 } if word_q8 == seen_q8 => {
+                    GcraOutcome::Refused => Cpu::Idle,
+                    GcraOutcome::Conforms { tat_q8 } if word_q8 == seen_q8 => {
                         word_q8 = tat_q8;
                         run.admitted.push(Admitted { now_ns, amount });
                         Cpu::Idle
                     }
-                    Outcome::Overdrawn { tat_q8 } if word_q8 == seen_q8 => {
+                    GcraOutcome::Overdrawn { tat_q8 } if word_q8 == seen_q8 => {
                         word_q8 = tat_q8;
                         Cpu::Idle
                     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::{Limit, Meter};
-use ratelimit_common::limit::gcra::{self, MAX_AMOUNT, Outcome, Start};
+use ratelimit_common::limit::gcra::{self, GcraOutcome, MAX_AMOUNT, Start};
 use ratelimit_common::limit::level::Level;
 use ratelimit_common::limit::rate::Rate;
 
@@ -72,8 +72,8 @@ proptest! {
         let start = Start::after(restart_q8);
         let told = Level::of(tat_q8, limit.tolerance_q8, now_q8, start);
         let outcome = gcra::take_restarting(tat_q8, &limit, now_q8, charge_q8, start);
-        prop_assert_eq!(told.wait_ns(charge_q8) == 0, matches!(outcome, Outcome::Conforms { .. }), "{}", rate);
-        if let Outcome::Overdrawn { tat_q8 } = outcome {
+        prop_assert_eq!(told.wait_ns(charge_q8) == 0, matches!(outcome, GcraOutcome::Conforms { .. }), "{}", rate);
+        if let GcraOutcome::Overdrawn { tat_q8 } = outcome {
             prop_assert_eq!(told, Level::of(tat_q8, limit.tolerance_q8, now_q8, start), "as if it were settled");
         }
     }
@@ -89,11 +89,11 @@ proptest! {
         let mut cell_q8 = now_q8 + given.min(share) * limit.cost_fp;
         let told = Level::behind(Level::of(cell_q8, cell_limit.tolerance_q8, now_q8, Start::FULL), limit.tolerance_q8);
         let mut admitted = 0;
-        while let Outcome::Conforms { tat_q8 } = gcra::take(cell_q8, &cell_limit, now_q8, limit.cost_fp) {
+        while let GcraOutcome::Conforms { tat_q8 } = gcra::take(cell_q8, &cell_limit, now_q8, limit.cost_fp) {
             (cell_q8, admitted) = (tat_q8, admitted + 1);
         }
         let mut entry_q8 = now_q8 + cell_limit.tolerance_q8;
-        while let Outcome::Conforms { tat_q8 } = gcra::take(entry_q8, &limit, now_q8, limit.cost_fp) {
+        while let GcraOutcome::Conforms { tat_q8 } = gcra::take(entry_q8, &limit, now_q8, limit.cost_fp) {
             (entry_q8, admitted) = (tat_q8, admitted + 1);
         }
         prop_assert_eq!(told.left(&limit), admitted);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::{Limit, Meter};
-use ratelimit_common::limit::gcra::{self, MAX_AMOUNT, Outcome, TIME_FRAC_BITS};
+use ratelimit_common::limit::gcra::{self, GcraOutcome, MAX_AMOUNT, TIME_FRAC_BITS};
 use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{FULL_FRAME, MAX_BYTES_PER_SEC, MAX_COUNT_PER_SEC, Period, Rate};
 
@@ -32,15 +32,15 @@ impl Bucket {
     pub(crate) fn ask(&mut self, now_ns: u64, amount: u64) -> bool {
         let charge = gcra::charge_q8(&self.limit, amount);
         match gcra::take(self.tat_q8, &self.limit, gcra::time_q8(now_ns), charge) {
-            Outcome::Conforms { tat_q8 } => {
+            GcraOutcome::Conforms { tat_q8 } => {
                 self.tat_q8 = tat_q8;
                 true
             }
-            Outcome::Overdrawn { tat_q8 } => {
+            GcraOutcome::Overdrawn { tat_q8 } => {
                 self.tat_q8 = tat_q8;
                 false
             }
-            Outcome::Refused => false,
+            GcraOutcome::Refused => false,
         }
     }
 

@@ -8,7 +8,7 @@ use ratelimit_common::abi::Meter;
 use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{FULL_FRAME, Period, Rate};
 use ratelimit_common::limit::window::sliding::{self, Words};
-use ratelimit_common::limit::window::{Outcome, Window, fixed, weighted};
+use ratelimit_common::limit::window::{Window, WindowOutcome, fixed, weighted};
 
 /// The algorithms, with some numbers of sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl Kind {
 }
 
 /// One word, moved by compare-and-exchange.
-fn ask_word(words: &impl Words, take: impl Fn(u64) -> Outcome) -> bool {
+fn ask_word(words: &impl Words, take: impl Fn(u64) -> WindowOutcome) -> bool {
     let mut seen = words.load(0);
     for _ in 0..sliding::ATTEMPTS {
-        let Outcome::Conforms { word } = take(seen) else { return false };
+        let WindowOutcome::Conforms { word } = take(seen) else { return false };
         match words.compare_exchange(0, seen, word) {
             Ok(()) => return true,
             Err(found) => seen = found,

@@ -11,7 +11,7 @@ use ratelimit_common::{
 
 use super::{PORT, reasons, with_service};
 use crate::{
-    cookie::{Issued, Listener, Proof},
+    cookie::{CookieListener, Issued, Proof},
     tables::{Successor, Tables as _},
     testbed::{
         IpFrame, SECOND_Q8, SYN, TestHost, WordTable, empty, limit, prefiltered, set, tcp, total, udp,
@@ -192,7 +192,7 @@ fn the_answer_says_what_the_listener_would() {
     host.issued = Some(Issued {
         cookie: 0x1234_5678,
         mss: 1_460,
-        listener: Some(Listener::new(65_536, true, 0, 1_000)),
+        listener: Some(CookieListener::new(65_536, true, 0, 1_000)),
     });
     host.passed(&syn(1), 3);
     let sent = host.sent.borrow();

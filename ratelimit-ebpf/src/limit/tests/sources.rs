@@ -145,7 +145,7 @@ fn who_is_proven_stays_known_for_ten_minutes_however_soon_its_buckets_are_full()
     let frame = udp([0, 1], 53, 8);
     let sender = Sender::of(&host, &host.policy, &packet(&frame));
     let cell = prefilter::cell_index(sender.hash);
-    let mut request = crate::limit::Request::NONE;
+    let mut request = crate::limit::PacketCharge::NONE;
     request.put(&host.policy, &packet(&frame), sender, 100, host.now_q8());
     for (proven, least) in [(0, SECOND_Q8), (1, PROVEN_Q8)] {
         request.proven = proven;

@@ -202,12 +202,15 @@ fn state(account: &SourceState) -> String {
         let words = if account.state == "entry" { "an entry of its own" } else { nothing };
         return words.to_owned();
     };
-    let hot =
-        if cell.hot { format!("hot for another {}", span(cell.hot_for_ms)) } else { "not hot".to_owned() };
+    let tracked = if cell.is_tracked {
+        format!("tracked for another {}", span(cell.tracked_for_ms))
+    } else {
+        "not tracked".to_owned()
+    };
     match account.state.as_str() {
-        "entry" => format!("an entry of its own; its cell is {hot}"),
+        "entry" => format!("an entry of its own; its cell is {tracked}"),
         _ => format!(
-            "{nothing}: its cell answers for {} of {} packets, then it gets an entry; the cell is {hot}",
+            "{nothing}: its cell answers for {} of {} packets, then it gets an entry; the cell is {tracked}",
             cell.left, cell.capacity
         ),
     }

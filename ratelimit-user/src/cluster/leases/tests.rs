@@ -140,7 +140,7 @@ fn a_policy_keeps_what_stays_and_names_the_places_that_are_free() {
     assert_eq!(leases.places(), [4, 0]);
     // Another limit at the same place: the packet path will be told of that one.
     assert_eq!(leases.follow(vec![limit("c", 0), limit("b", 4)], SECOND, nothing), [0; 0]);
-    assert_eq!(leases.held_at(0, SECOND), Some(0), "nothing is left to a stranger");
+    assert_eq!(leases.held_at(0, SECOND), Some(0), "nothing is left to an outsider");
     assert_eq!(leases.follow(vec![limit("c", 0)], SECOND, nothing), [4]);
     // Answers find their limit at its new place.
     leases.observe(2 * SECOND, |_| Spent { used: 0, unmet: 90 });
@@ -173,13 +173,13 @@ fn of_too_many_lines_those_go_first_that_matter_most() {
 fn answers_that_take_long_are_reckoned_with() {
     let mut leases = leases();
     assert_eq!(leases.timing().recent_us, 200_000, "four ticks");
-    leases.reckon_with(Duration::from_millis(10));
+    leases.set_round_trip(Duration::from_millis(10));
     assert_eq!(leases.timing().recent_us, 200_000);
-    leases.reckon_with(Duration::from_millis(80));
+    leases.set_round_trip(Duration::from_millis(80));
     assert_eq!(leases.timing().recent_us, 320_000, "four answers");
     let wanted = |trip_ms| {
         let mut leases = self::leases();
-        leases.reckon_with(Duration::from_millis(trip_ms));
+        leases.set_round_trip(Duration::from_millis(trip_ms));
         leases.follow(vec![limit("a", 0)], 0, |_| Spent { used: 0, unmet: 0 });
         leases.observe(SECOND, |_| Spent { used: 0, unmet: 40 });
         leases.batch(SECOND)[0].entry.wanted

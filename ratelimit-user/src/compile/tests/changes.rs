@@ -10,7 +10,7 @@ use ratelimit_common::{
     limit::{
         gcra,
         window::{
-            Outcome, fixed,
+            WindowOutcome, fixed,
             sliding::{self, SUB_WINDOWS},
             weighted,
         },
@@ -270,7 +270,7 @@ fn what_a_former_build_counted_is_found_at_the_place_that_its_window_has_now() {
             let mut state = WindowState::FRESH;
             let cells = state.words.map(AtomicU64::new);
             let take = |outcome| match outcome {
-                Outcome::Conforms { word } => word,
+                WindowOutcome::Conforms { word } => word,
                 refused => panic!("{refused:?}"),
             };
             match kind {

@@ -99,12 +99,12 @@ pub enum Order {
     LimitList,
     /// Show one limit.
     LimitGet {
-        /// The name of the user.
+        /// The name of the limit.
         name: String,
     },
     /// Change one limit of the running policy, or all of a list.
     LimitSet {
-        /// The name of the user.
+        /// The name of the limit or list.
         name: String,
         /// The new rate, as in the policy file; the rates of a list have commas between them.
         rate: String,

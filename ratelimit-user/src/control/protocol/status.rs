@@ -52,7 +52,8 @@ pub struct Status {
     /// Sources the table has room for.
     pub table_capacity: u64,
     /// Prefilter cells that have a tracked source.
-    pub hot_cells: u64,
+    #[serde(rename = "hot_cells")]
+    pub tracked_cells: u64,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.
@@ -144,7 +145,7 @@ impl Status {
         Self {
             table_entries: earlier.table_entries,
             table_capacity: earlier.table_capacity,
-            hot_cells: earlier.hot_cells,
+            tracked_cells: earlier.tracked_cells,
             promotions: earlier.promotions,
             prefix_promotions: earlier.prefix_promotions,
             drop_reports_lost: earlier.drop_reports_lost,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserOrder {
-    /// The name of the notifier.
+    /// The name of the user.
     pub name: String,
     /// The plan that the user is to be on, if it changes.
     pub plan: Option<String>,
@@ -21,7 +21,7 @@ pub struct UserOrder {
 /// One limit of the running policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitInfo {
-    /// The name of the notifier.
+    /// The name of the limit.
     pub name: String,
     /// As it is typed.
     pub rate: String,
@@ -41,7 +41,7 @@ pub struct LimitInfo {
 /// One user of the running policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {
-    /// The name of the notifier.
+    /// The name of the user.
     pub name: String,
     /// The plan that it is on.
     pub plan: Option<String>,

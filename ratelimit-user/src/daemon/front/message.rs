@@ -10,7 +10,7 @@ use crate::{
     policy::{ListenEndpoint, address::StoreAddress},
     requests::status::RequestsStatus,
     secret_file::TokenDigest,
-    serve::protocol::Protocol,
+    serve::protocol::ServedProtocol,
     stamp::Stamp,
     store::{
         exchange::{Grant, Line, Timing},
@@ -109,7 +109,7 @@ pub(super) struct Beginning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) enum SocketUse {
     /// Questions about requests.
-    Requests(Protocol, ListenEndpoint),
+    Requests(ServedProtocol, ListenEndpoint),
     /// Metrics for Prometheus.
     Metrics,
     /// The way to connections to the store's socket in the file system, which the daemon opens.

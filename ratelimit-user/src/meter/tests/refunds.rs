@@ -34,7 +34,7 @@ fn where_nothing_was_taken_nothing_comes_back_and_nothing_changes() {
 
 #[test]
 fn a_bucket_gives_back_what_has_not_leaked_away_since() {
-    let meter = Meter::Bucket(Bucket::new(15, SECOND, 15));
+    let meter = Meter::Bucket(RequestBucket::new(15, SECOND, 15));
     let (words, now) = (taken(&meter, &[(15, START)]), START + SECOND / 5);
     // Three have leaked away in a fifth of a second.
     assert_eq!(back(&meter, &words, now, SECOND / 5, 15), (true, 15, 0));
@@ -50,7 +50,7 @@ fn a_bucket_gives_back_what_has_not_leaked_away_since() {
 
 #[test]
 fn a_soft_bucket_gives_back_of_both_and_of_one_if_the_other_has_nothing() {
-    let soft = Soft::new(Bucket::new(200, 100 * SECOND, 4), Bucket::new(100, 100 * SECOND, 2));
+    let soft = Soft::new(RequestBucket::new(200, 100 * SECOND, 4), RequestBucket::new(100, 100 * SECOND, 2));
     let meter = Meter::Soft(soft);
     let mut words = taken(&meter, &[(2, START), (1, START)]);
     assert_eq!((meter.left(&words, START), soft.below(&words, START)), (1, 0));

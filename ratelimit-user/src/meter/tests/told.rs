@@ -7,9 +7,10 @@ fn ten_a_minute() -> ([Meter; 7], u64) {
     let minute = 60 * SECOND;
     let start = START / (86_400 * SECOND) * 86_400 * SECOND;
     let utc = Calendar::new("UTC", CalendarUnit::Day, start).unwrap();
-    let soft = Soft::new(Bucket::new(1_200, 100 * minute, 12), Bucket::new(1_000, 100 * minute, 10));
+    let soft =
+        Soft::new(RequestBucket::new(1_200, 100 * minute, 12), RequestBucket::new(1_000, 100 * minute, 10));
     let meters = [
-        Meter::Bucket(Bucket::new(10, minute, 10)),
+        Meter::Bucket(RequestBucket::new(10, minute, 10)),
         Meter::Soft(soft),
         Meter::Fixed(Fixed::new(10, minute)),
         Meter::Fixed(Fixed::by(10, utc)),
@@ -129,7 +130,7 @@ fn what_was_left_is_more_for_buckets_as_they_fill_and_all_for_windows_once_they_
 
 #[test]
 fn who_waits_in_a_bucket_waits_for_its_clock_too() {
-    let bucket = Bucket::new(10, SECOND, 10);
+    let bucket = RequestBucket::new(10, SECOND, 10);
     let meter = Meter::Bucket(bucket);
     let mut words = fresh(&meter);
     meter.charge(&mut words, START, 10);
@@ -150,7 +151,7 @@ fn who_waits_in_a_bucket_waits_for_its_clock_too() {
 
 #[test]
 fn somebody_waits_in_a_queue_behind_the_first_and_elsewhere_above_what_there_is_at_once() {
-    let bucket = Bucket::new(10, SECOND, 5);
+    let bucket = RequestBucket::new(10, SECOND, 5);
     let mut words = [0; 2];
     // In a queue whoever gives three back was served alone if no more than three were taken.
     let waited_for = |words: &[u64], queue| bucket.is_waited_for(words, START, 3, queue);
@@ -164,7 +165,7 @@ fn somebody_waits_in_a_queue_behind_the_first_and_elsewhere_above_what_there_is_
 
 #[test]
 fn a_bucket_of_nothing_has_one_of_everything() {
-    let least = Bucket::new(0, 0, 0);
+    let least = RequestBucket::new(0, 0, 0);
     assert_eq!((least.amount(), least.period_us(), least.capacity()), (1, 1, 1));
     assert_eq!(Meter::Log(Log::new(0, SECOND)).capacity(), 1);
     assert_eq!((Sliding::new(1, 0).part_us(), Weighted::new(1, 0).period_us()), (1, 1));

@@ -23,7 +23,7 @@ fn told(granted: u64) -> Told {
 
 #[test]
 fn an_answer_that_is_taken_in_after_a_later_one_changes_nothing() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, SECOND);
     lease.answer(&said, &Told { free: 629, heard: 1, ..told(10) }, SECOND);
     assert!(lease.spend(9, SECOND));
@@ -37,7 +37,7 @@ fn an_answer_that_is_taken_in_after_a_later_one_changes_nothing() {
 
 #[test]
 fn what_is_granted_is_spent_here_until_it_runs_out() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, SECOND);
     assert_eq!(said, Entry { sequence: 1, used: 0, held: 0, wanted: 10 });
     lease.answer(&said, &told(10), SECOND + 5);
@@ -51,8 +51,8 @@ fn what_is_granted_is_spent_here_until_it_runs_out() {
 }
 
 /// A lease of ten units out of 640.
-fn ten(now_us: u64) -> Lease {
-    let mut lease = Lease::default();
+fn ten(now_us: u64) -> RequestLease {
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, now_us);
     lease.answer(&said, &told(10), now_us);
     lease
@@ -88,7 +88,7 @@ fn a_lease_that_is_nearly_spent_is_renewed_and_goes_on_being_spent() {
 
 #[test]
 fn the_more_is_held_the_shorter() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     for (nth, life) in [240, 120, 60, 30, 30].into_iter().enumerate() {
         let said = lease.ask(1, 640, SECOND);
         assert_eq!(lease.life_us(), life * SECOND);
@@ -123,7 +123,7 @@ fn a_lease_that_is_renewed_for_its_age_asks_for_no_more_than_before() {
 #[test]
 fn what_was_granted_on_the_way_is_counted_as_held_until_its_answer_comes_and_free_is_what_the_store_said_last()
  {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, SECOND);
     assert_eq!((said.sequence, said.wanted), (1, 10));
     // Another question was answered after this one, and its answer is here first: ten units are this host's, and 500 are free beside them.
@@ -147,7 +147,7 @@ fn a_question_about_other_keys_takes_no_more_of_one_that_has_enough() {
 
 #[test]
 fn what_was_never_leased_is_not_kept_for_long() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     assert_eq!(lease.ask(1, 15, 0), Entry::default());
     lease.deny(1, 0, (SECOND, 1), 0);
     assert!(!lease.is_idle(SECOND));
@@ -205,7 +205,7 @@ fn units_come_back_to_a_lease_for_as_long_as_they_may_be_spent() {
 
 #[test]
 fn who_was_given_less_than_it_wanted_asks_again_when_it_must() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, 0);
     lease.answer(&said, &told(3), 0);
     assert!(lease.spend(3, 1));
@@ -227,7 +227,7 @@ fn a_renewal_that_had_no_answer_is_said_again_and_counts_once() {
 
 #[test]
 fn what_has_no_answer_is_said_again_as_it_was() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, SECOND);
     assert_eq!(lease.ask(1, 640, SECOND), Entry::default(), "one at a time");
     lease.failed(&said);
@@ -240,7 +240,7 @@ fn what_has_no_answer_is_said_again_as_it_was() {
 
 #[test]
 fn what_is_said_again_lasts_no_longer_than_from_the_first_time_on() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, 0);
     lease.failed(&said);
     assert_eq!(lease.ask(1, 640, 60 * SECOND), said);
@@ -251,7 +251,7 @@ fn what_is_said_again_lasts_no_longer_than_from_the_first_time_on() {
 
 #[test]
 fn units_that_the_store_is_being_told_of_are_not_taken_back() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, 0);
     lease.answer(&said, &told(10), 0);
     assert!(lease.spend(4, 1));
@@ -265,7 +265,7 @@ fn units_that_the_store_is_being_told_of_are_not_taken_back() {
 
 #[test]
 fn units_that_are_taken_back_are_held_again_and_not_reported() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     let said = lease.ask(1, 640, 0);
     lease.answer(&said, &told(10), 0);
     assert!(lease.spend(4, 1));
@@ -276,14 +276,14 @@ fn units_that_are_taken_back_are_held_again_and_not_reported() {
 
 #[test]
 fn a_key_of_few_units_is_never_held_beforehand() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     assert_eq!(lease.ask(1, 63, SECOND), Entry::default());
     assert_eq!(lease.ask(1, 64, SECOND).wanted, 1);
 }
 
 #[test]
 fn a_refusal_is_believed_for_those_who_need_as_much_and_not_for_long() {
-    let mut lease = Lease::default();
+    let mut lease = RequestLease::default();
     lease.deny(5, 7, (300_000, 1), SECOND);
     assert_eq!(lease.denies(5, 7, SECOND + 100_000), Some((200_000, 1)));
     assert_eq!(lease.denies(5, 8, SECOND + 100_000), None, "under other limits it may fit");

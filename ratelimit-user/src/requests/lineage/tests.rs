@@ -3,7 +3,7 @@
 use crate::{
     config,
     policy::Policy,
-    requests::{Engine, Mode, Outcome, Request},
+    requests::{Engine, JudgeMode, Outcome, Request},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -220,7 +220,7 @@ fn a_host_without_its_store_keeps_what_it_counted_alone() {
         let rules = engine.rules();
         let counters = engine.counter_keys(&rules, &user, START).unwrap();
         let alone = rules.alone(&counters).unwrap();
-        let judged = |_: &i32| engine.judge(&alone, &user, START, Mode::Take).outcome.is_served();
+        let judged = |_: &i32| engine.judge(&alone, &user, START, JudgeMode::Take).outcome.is_served();
         (0..15).filter(judged).count()
     };
     assert_eq!(served(), 10);

@@ -10,7 +10,7 @@ use crate::{
 const PACKETS: &str = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n";
 
 /// What the store would be asked about a request of somebody for the API of this text.
-fn asked(api: &str, request: &Request<'_>, leases: &Leases) -> Vec<Ask> {
+fn asked(api: &str, request: &Request<'_>, leases: &RequestLeases) -> Vec<Ask> {
     let text = format!("{PACKETS}{api}");
     let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
     let rules = engine.rules();
@@ -26,7 +26,7 @@ const ROOM: u64 = 10_000;
 #[test]
 fn a_refund_has_the_patience_of_those_who_still_wait() {
     let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\non_limit = \"delay 60s\"\n";
-    let asked = asked(api, &Request::new("u", "a"), &Leases::new(ROOM));
+    let asked = asked(api, &Request::new("u", "a"), &RequestLeases::new(ROOM));
     assert_eq!(asked.iter().map(|ask| ask.patience_us).collect::<Vec<_>>(), [60_000_000; 2]);
     assert_eq!(asked[0].lease.sequence, 0, "who waits for a turn is in the store's queue");
 }
@@ -36,7 +36,7 @@ fn nothing_is_held_of_a_key_whose_requests_the_store_decides_because_of_another_
     let plan = "[plan.default]\nlimits = [\"15/s\"]\n";
     let api = "[[api]]\nname = \"a\"\nlimits = [\"640/s\"]\n";
     let wanted = |text: &str| -> Vec<u64> {
-        let asked = asked(text, &Request::new("u", "a"), &Leases::new(ROOM));
+        let asked = asked(text, &Request::new("u", "a"), &RequestLeases::new(ROOM));
         asked.iter().filter(|ask| ask.refund == 0).map(|ask| ask.lease.wanted).collect()
     };
     assert_eq!(wanted(api), [10]);
@@ -53,7 +53,7 @@ fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_a
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
     assert_eq!(counters.iter().count(), 2);
     for waits_s in [[5, 60], [60, 5]] {
-        let leases = Leases::new(ROOM);
+        let leases = RequestLeases::new(ROOM);
         let asked = inquiries(&counters, &request, &leases, "c", true, Taking::Once, 0);
         let told = waits_s.map(|wait_s| Told {
             spent: false,
@@ -114,7 +114,7 @@ fn engine(plan: &str, api: &str) -> Engine {
 fn answered<'r>(
     counters: &CounterKeys<'r>,
     request: &Request<'_>,
-    leases: &Leases,
+    leases: &RequestLeases,
     told: [Told; 2],
     now_us: u64,
 ) -> SharedVerdict<'r> {
@@ -128,7 +128,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"6400/hour\"]");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(3));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(ROOM);
+    let leases = RequestLeases::new(ROOM);
     let held = || -> Vec<(u64, u64)> {
         let left = |counter: &CounterKey<'_>| leases.with_known(counter.hash, |lease| lease.left(0));
         counters.iter().map(|counter| left(counter).map_or((0, 0), |left| (left.held, left.used))).collect()
@@ -187,7 +187,7 @@ fn what_the_store_says_of_every_key_comes_to_one_outcome() {
         let engine = engine("limits = [\"640/hour\"]", &format!("limits = [\"640/hour\"]\n{on_limit}"));
         let (rules, request) = (engine.rules(), Request::new("u", "a"));
         let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-        let verdict = answered(&counters, &request, &Leases::new(ROOM), told, 0);
+        let verdict = answered(&counters, &request, &RequestLeases::new(ROOM), told, 0);
         assert_eq!(verdict.decision.outcome, outcome, "{on_limit} {told:?}");
     }
 }
@@ -200,7 +200,7 @@ fn of_several_turns_the_last_one_is_waited_for() {
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
     for waits_s in [[2, 3], [3, 2]] {
         let told = waits_s.map(|wait_s| Told { wait_us: wait_s * SECOND, ..yes(5) });
-        let verdict = answered(&counters, &request, &Leases::new(ROOM), told, 0);
+        let verdict = answered(&counters, &request, &RequestLeases::new(ROOM), told, 0);
         assert_eq!(verdict.decision.outcome, Outcome::Delayed { wait_us: 3 * SECOND }, "{waits_s:?}");
     }
 }
@@ -217,7 +217,7 @@ fn what_was_charged_for_a_request_that_is_refused_is_undone_and_a_look_charges_n
         (Taking::Once, [yes(9), yes(9)], vec![]),
         (Taking::Nothing, [no(5), yes(9)], vec![]),
     ] {
-        let leases = Leases::new(ROOM);
+        let leases = RequestLeases::new(ROOM);
         let asked = inquiries(&counters, &request, &leases, "c", true, taking, 0);
         assert!(
             asked.iter().all(|asked| asked.ask.spend == 3 && asked.ask.peek == (taking == Taking::Nothing))
@@ -237,7 +237,7 @@ fn a_refusal_says_what_is_left_and_when_there_is_more_of_what_refused() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"6400/hour\"]");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(9));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(ROOM);
+    let leases = RequestLeases::new(ROOM);
     // The next unit comes after seven microseconds: before what is asked for, or it would fit then.
     let refused = Told { free: 3, more_us: 7, ..no(50) };
     let enough = Told { granted: 100, ..yes(3_000) };
@@ -245,7 +245,7 @@ fn a_refusal_says_what_is_left_and_when_there_is_more_of_what_refused() {
     let near = told.limit.unwrap();
     assert_eq!((near.allowance.name.as_str(), near.remaining, near.more_us), ("default", 3, 7));
     let soon = Told { more_us: 99, ..refused };
-    let told = answered(&counters, &request, &Leases::new(ROOM), [yes(3_000), soon], 0).decision;
+    let told = answered(&counters, &request, &RequestLeases::new(ROOM), [yes(3_000), soon], 0).decision;
     assert_eq!(told.limit.unwrap().more_us, 50, "no later than what is asked for");
     assert_eq!(told.violated.limits().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["default"]);
     // Refused from memory: what is known of it, 20 microseconds later.
@@ -265,7 +265,7 @@ fn who_is_served_after_others_is_not_refused_from_memory() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]\non_limit = \"deprioritise\"");
     let (rules, request) = (engine.rules(), Request::new("u", "a"));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(ROOM);
+    let leases = RequestLeases::new(ROOM);
     answered(&counters, &request, &leases, [no(50), yes(5)], 0);
     assert!(matches!(step(&counters, &request, &leases, 1), Step::Ask));
     answered(&counters, &request, &leases, [no(50), no(9)], 1);
@@ -279,7 +279,7 @@ fn what_comes_back_to_a_lease_can_be_spent_again_and_is_not_told_the_store() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]\nsharing = \"strict\"");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(2));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    let leases = Leases::new(ROOM);
+    let leases = RequestLeases::new(ROOM);
     let plan = counters.iter().nth(1).unwrap();
     // The plan has a lease although the API is for the store: from requests for another API.
     leases.with(plan.hash, 0, |lease| {
@@ -302,8 +302,9 @@ fn what_comes_back_to_a_lease_can_be_spent_again_and_is_not_told_the_store() {
     respend(&counters, bit(0), &request, &leases, 0);
     assert_eq!(left(), 8, "only what was settled");
     // What the store has not answered is said again.
-    let again =
-        |leases: &Leases| leases.with_known(plan.hash, |lease| lease.ask(100, 640, 0).sequence).unwrap();
+    let again = |leases: &RequestLeases| {
+        leases.with_known(plan.hash, |lease| lease.ask(100, 640, 0).sequence).unwrap()
+    };
     assert_eq!((again(&leases), again(&leases)), (2, 0), "under way");
     let ask = Ask { lease: Entry { sequence: 2, used: 2, held: 8, wanted: 20 }, ..Ask::default() };
     let asked = [inquiry(plan, &request, "c", true, Ask::default()), inquiry(plan, &request, "c", true, ask)];
@@ -359,8 +360,8 @@ fn a_request_fits_some_time_if_every_limit_has_room_for_it_and_for_what_is_reser
     }
     // The store counts up to the margin, and holds it back while there is no headroom.
     let counted = |headroom| {
-        let asked = inquiries(&counters, &one, &Leases::new(1), "c", headroom, Taking::Once, 0);
-        let numbers = |one: &Counted| (one.meter.capacity(), one.margin, one.held_back, one.queue);
+        let asked = inquiries(&counters, &one, &RequestLeases::new(1), "c", headroom, Taking::Once, 0);
+        let numbers = |one: &CountedLimit| (one.meter.capacity(), one.margin, one.held_back, one.queue);
         (asked[0].limits.iter().map(numbers).collect::<Vec<_>>(), asked[0].ask.reserved)
     };
     assert_eq!(counted(true), (vec![(110, 10, 0, false), (550, 50, 0, false)], 20));

@@ -1,10 +1,10 @@
 //! The preset for logins: nobody is locked out by what others try.
 
 use super::{SECOND, START, World, ip};
-use crate::requests::{Mode, Request};
+use crate::requests::{JudgeMode, Request};
 
 #[test]
-fn a_stranger_cannot_lock_a_user_out() {
+fn an_outsider_cannot_lock_a_user_out() {
     let world = World::new(
         "[[api]]\nname = \"login\"\npreset = \"login\"\nper_ip = [\"20/hour\"]\nper_user_and_ip = [\"5/hour\"]\nper_user = [\"100/hour\"]",
     );
@@ -20,8 +20,8 @@ fn a_stranger_cannot_lock_a_user_out() {
     assert!(world.serves(&home, START));
     world.engine.refund(&world.engine.rules(), &home, START).unwrap();
     // Many outsiders use up what outsiders may try in all.
-    let strangers: usize = (0..200).map(|n| world.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
-    assert_eq!(strangers, 95);
+    let outsiders: usize = (0..200).map(|n| world.served(&from(&format!("198.51.100.{n}")), START, 5)).sum();
+    assert_eq!(outsiders, 95);
     assert!(!world.serves(&from("198.51.100.222"), START), "nobody who is new gets a try");
     assert_eq!(world.served(&home, START, 10), 5, "Alice may try from home, and mistype five times");
     // One address that tries many users is stopped, too.
@@ -39,7 +39,7 @@ fn an_address_that_a_user_has_logged_in_from_is_known_for_as_long_as_the_policy_
     assert!(world.serves(&home, START));
     assert_eq!((world.engine.refund(&rules, &home, START), keys(START)), (Ok(true), 2));
     let week = 7 * 86_400 * SECOND;
-    assert_eq!((keys(START + week - 1), keys(START + week)), (2, 3), "then it is a stranger's again");
+    assert_eq!((keys(START + week - 1), keys(START + week)), (2, 3), "then it is an outsider's again");
     // Each login begins the time anew.
     let later = START + week - SECOND;
     assert!(world.serves(&home, later));
@@ -67,6 +67,6 @@ fn a_login_that_a_host_decides_alone_makes_nobody_known() {
     let counters = || world.engine.counter_keys(&rules, &guess, START).unwrap();
     assert_eq!(counters().iter().count(), 3);
     let alone = rules.alone(&counters()).expect("a host that goes on alone");
-    assert!(world.engine.judge(&alone, &guess, START, Mode::Take).outcome.is_served());
-    assert_eq!(counters().iter().count(), 3, "it is still a stranger");
+    assert!(world.engine.judge(&alone, &guess, START, JudgeMode::Take).outcome.is_served());
+    assert_eq!(counters().iter().count(), 3, "it is still an outsider");
 }

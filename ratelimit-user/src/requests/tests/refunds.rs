@@ -67,7 +67,7 @@ fn who_refunds_what_was_never_charged_gets_nothing_and_is_not_known() {
     let guess = Request::new("alice", "login").from(ip("203.0.113.9"));
     assert_eq!(world.engine.refund(&rules, &guess, START), Ok(false));
     let keys = || world.engine.counter_keys(&rules, &guess, START).unwrap().iter().count();
-    assert_eq!(keys(), 3, "a stranger");
+    assert_eq!(keys(), 3, "an outsider");
     assert!(world.serves(&guess, START));
     assert_eq!(world.engine.refund(&rules, &guess, START), Ok(true));
     assert_eq!(keys(), 2, "known");

@@ -233,7 +233,7 @@ impl Trouble {
     }
 
     /// The caller has not shown the token, or another.
-    pub(super) fn stranger(shown: bool) -> Self {
+    pub(super) fn unauthorised(shown: bool) -> Self {
         let wrong = if shown { "the token is not the right one" } else { "the token is missing" };
         let field = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
         let detail = format!("{wrong}; send Authorization: Bearer TOKEN");

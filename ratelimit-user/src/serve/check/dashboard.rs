@@ -119,7 +119,7 @@ impl Visit {
         }
         own_page(host.as_deref(), request.headers())?;
         let shown = self.shown(request.headers())?;
-        self.door.guest.is_known_now();
+        self.door.guest.is_proven_now();
         // A caller that has lost its place is about to be hung up on.
         let Some(answering) = self.door.guest.begin() else { return std::future::pending().await };
         if path == METRICS {
@@ -181,7 +181,7 @@ impl Visit {
             return if self.door.viewer_token.is_none() {
                 Ok(DashboardRole::Viewer)
             } else {
-                Err(Trouble::stranger(false))
+                Err(Trouble::unauthorised(false))
             };
         };
         let is = |token: &Option<Arc<Token>>| {
@@ -190,7 +190,7 @@ impl Visit {
         match (is(&self.door.operator_token), is(&self.door.viewer_token)) {
             (true, _) => Ok(DashboardRole::Operator),
             (false, true) => Ok(DashboardRole::Viewer),
-            (false, false) => Err(Trouble::stranger(true)),
+            (false, false) => Err(Trouble::unauthorised(true)),
         }
     }
 

@@ -61,7 +61,7 @@ pub struct DescriptorEntry {
     /// The name of the entry.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// The value of the header field.
+    /// The value of the entry.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }
@@ -70,7 +70,7 @@ pub struct DescriptorEntry {
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimitResponse {
     /// For all descriptors.
-    #[prost(enumeration = "Verdict", tag = "1")]
+    #[prost(enumeration = "LimitCode", tag = "1")]
     pub overall_code: i32,
     /// The answer to each descriptor.
     #[prost(message, repeated, tag = "2")]
@@ -89,7 +89,7 @@ pub struct RateLimitResponse {
 /// The enumeration `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub enum Verdict {
+pub enum LimitCode {
     /// The verdict is not said.
     Unknown = 0,
     /// The request is to be served.
@@ -102,7 +102,7 @@ pub enum Verdict {
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DescriptorStatus {
     /// The verdict for this descriptor.
-    #[prost(enumeration = "Verdict", tag = "1")]
+    #[prost(enumeration = "LimitCode", tag = "1")]
     pub code: i32,
     /// The limit that decided, or is nearest to its end.
     #[prost(message, optional, tag = "2")]
@@ -122,7 +122,7 @@ pub struct RateLimit {
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// The unit of time.
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "RateUnit", tag = "2")]
     pub unit: i32,
     /// Name of the limit.
     #[prost(bytes = "bytes", tag = "3")]
@@ -132,7 +132,7 @@ pub struct RateLimit {
 /// The enumeration `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
-pub enum Unit {
+pub enum RateUnit {
     /// None of the units below.
     Unknown = 0,
     /// The limit is per second.

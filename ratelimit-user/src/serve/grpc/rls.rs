@@ -11,8 +11,8 @@ use super::{
     descriptor::{DescriptorQuery, problem},
     framing::{decoded, framed},
     messages::{
-        self, Descriptor, DescriptorStatus, HeaderMessage, RateLimit, RateLimitRequest, RateLimitResponse,
-        Unit, Verdict, text,
+        self, Descriptor, DescriptorStatus, HeaderMessage, LimitCode, RateLimit, RateLimitRequest,
+        RateLimitResponse, RateUnit, text,
     },
     status::GrpcStatus,
 };
@@ -72,9 +72,9 @@ pub async fn answer(
 /// The answer to what nobody can answer.
 pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &GrpcStatus) -> RlsAnswer {
     decisions.complain(&why.message);
-    let status = DescriptorStatus { code: Verdict::OverLimit.into(), ..Default::default() };
+    let status = DescriptorStatus { code: LimitCode::OverLimit.into(), ..Default::default() };
     let response = RateLimitResponse {
-        overall_code: Verdict::OverLimit.into(),
+        overall_code: LimitCode::OverLimit.into(),
         statuses: vec![status; descriptors.min(MAX_DESCRIPTORS)],
         raw_body: Bytes::from(format!("{}\n", why.message)),
         ..Default::default()
@@ -210,20 +210,20 @@ impl DescriptorFinding {
 
 /// What is told to the proxy, and what it is to tell.
 fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
-    let mut response = RateLimitResponse { overall_code: Verdict::Ok.into(), ..Default::default() };
+    let mut response = RateLimitResponse { overall_code: LimitCode::Ok.into(), ..Default::default() };
     let (mut wait_us, mut retry_s, mut never_fits, mut late) = (0, None, false, false);
     let (mut policies, mut states): (Vec<Bytes>, Vec<String>) = (Vec::new(), Vec::new());
     response.statuses.reserve_exact(findings.len());
     let (mut turns, mut paid) = (Vec::new(), Vec::new());
     for (at, DescriptorFinding { outcome, limit, turn }) in findings.into_iter().enumerate() {
         turns.extend(turn);
-        let mut code = Verdict::Ok;
+        let mut code = LimitCode::Ok;
         match outcome {
             Outcome::Allowed | Outcome::InMargin => paid.push(at),
             Outcome::Deprioritised => late = true,
             Outcome::Delayed { wait_us: wait } => wait_us = wait.max(wait_us),
             Outcome::Refused { retry_us } => {
-                code = Verdict::OverLimit;
+                code = LimitCode::OverLimit;
                 response.overall_code = code.into();
                 never_fits |= retry_us.is_none();
                 retry_s = retry_s.max(retry_us.map(seconds));
@@ -250,7 +250,7 @@ fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
         fields.push(HeaderMessage::new("ratelimit-policy", joined(policies)));
         fields.push(HeaderMessage::new("ratelimit", states.join(", ")));
     }
-    if response.overall_code == i32::from(Verdict::OverLimit) {
+    if response.overall_code == i32::from(LimitCode::OverLimit) {
         fields.extend(
             retry_s
                 .filter(|_| !never_fits)
@@ -277,14 +277,14 @@ fn clamped(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn unit(window_s: u64) -> Unit {
+fn unit(window_s: u64) -> RateUnit {
     match window_s {
-        1 => Unit::Second,
-        60 => Unit::Minute,
-        3_600 => Unit::Hour,
-        86_400 => Unit::Day,
-        2_678_400 => Unit::Month,
-        _ => Unit::Unknown,
+        1 => RateUnit::Second,
+        60 => RateUnit::Minute,
+        3_600 => RateUnit::Hour,
+        86_400 => RateUnit::Day,
+        2_678_400 => RateUnit::Month,
+        _ => RateUnit::Unknown,
     }
 }
 

@@ -35,7 +35,7 @@ pub enum FrameFault {
     TooLong,
     /// More than a caller may send before it has shown the token.
     #[error("request of more than 4096 bytes before the token was shown")]
-    Stranger,
+    BeforeToken,
     /// A line that never ends.
     #[error("too big inline request")]
     LongLine,

@@ -6,7 +6,7 @@
 
 use super::reply::RespReply;
 use crate::{
-    meter::Bucket,
+    meter::RequestBucket,
     requests::{decision_service::DecisionService, throttle::Throttled},
 };
 
@@ -158,9 +158,9 @@ impl ThrottleTerms {
     }
 
     /// Where a key stands that `take` takes from.
-    pub fn stand(&self, take: impl FnOnce(&Bucket, u64) -> Throttled) -> ThrottleAnswer {
+    pub fn stand(&self, take: impl FnOnce(&RequestBucket, u64) -> Throttled) -> ThrottleAnswer {
         let Self { limit, interval_ns, quantity } = *self;
-        let bucket = Bucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
+        let bucket = RequestBucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
         if limit < 1 {
             // Nothing ever fits; the key may still owe something from when it had a limit.
             let debt_us = take(&bucket, 0).reset_us;

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::{Condition, Met, Worker};
 use crate::{
-    meter::{Bucket, Meter},
+    meter::{Meter, RequestBucket},
     policy::address::Endpoint,
     store::{
-        ask::{Ask, Counted},
+        ask::{Ask, CountedLimit},
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},
@@ -227,10 +227,10 @@ fn calls(link: &impl Backend, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
 
 fn call(n: u32, probe: &Probe) -> Option<Call<'static>> {
     let Probe { name, host, recent_us, is_sharded } = probe;
-    let meter = Meter::Bucket(Bucket::new(UNITS, LIFE_US, UNITS));
+    let meter = Meter::Bucket(RequestBucket::new(UNITS, LIFE_US, UNITS));
     let asked = Inquiry {
         key: format!("{name}:{FORM}:{{{n}}}:probe"),
-        limits: vec![Counted::plain(meter)],
+        limits: vec![CountedLimit::plain(meter)],
         // What is spent is written down. What is given back is not, where nothing was spent.
         ask: Ask { spend: 1, ..Ask::default() },
     };

@@ -16,10 +16,10 @@ use tokio::{sync::oneshot, task::yield_now};
 use super::Store;
 use crate::{
     config,
-    meter::{Bucket, Meter},
+    meter::{Meter, RequestBucket},
     policy::address::Endpoint,
     store::{
-        ask::{Ask, Counted},
+        ask::{Ask, CountedLimit},
         backend::Backend,
         deadline::Deadline,
         inquiry::Inquiry,
@@ -162,7 +162,7 @@ fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store, Memory) -> F) {
 }
 
 fn inquiry() -> Arc<[Inquiry]> {
-    let limits = vec![Counted::plain(Meter::Bucket(Bucket::new(1, 1_000_000, 1)))];
+    let limits = vec![CountedLimit::plain(Meter::Bucket(RequestBucket::new(1, 1_000_000, 1)))];
     Arc::from([Inquiry { key: "t:{a}:b".into(), limits, ask: Ask::default() }])
 }
 

@@ -110,10 +110,10 @@ fn detach_removes_nothing_that_is_not_ours() {
     assert!(ordinary.join("sub/file").exists());
     // On a BPF file system, somebody else's pins beside ours stay.
     edge.start(POLICY).kill_9();
-    let strangers = edge.pin().join("strangers");
-    fs::create_dir(&strangers).unwrap();
+    let outsiders = edge.pin().join("outsiders");
+    fs::create_dir(&outsiders).unwrap();
     assert!(detach(&edge.pin()).status.success());
-    assert!(strangers.exists() && pins(&edge).is_empty());
+    assert!(outsiders.exists() && pins(&edge).is_empty());
     assert_refused(&detach(&edge.dir().join("nowhere")), 1, &["nothing to detach"]);
 }
 

@@ -1,4 +1,4 @@
-//! Guarded interfaces: strangers on them, generic mode, those that come and go.
+//! Guarded interfaces: outsiders on them, generic mode, those that come and go.
 
 use std::{
     fs,
@@ -17,17 +17,17 @@ use super::{POLICY, assert_run_refused, attached, pins};
 fn a_foreign_program_is_named_and_left_alone() {
     let edge = Edge::new();
     let foreign = Edge::new();
-    // Any program that is not pinned under this pin directory is a stranger, even one of our own.
+    // Any program that is not pinned under this pin directory is an outsider, even one of our own.
     foreign.write_policy(POLICY);
     let mut command = edge.wire.on_edge(binary("ratelimit"));
     command.arg("run").arg("--policy").arg(foreign.policy()).args(["--iface", EDGE]);
     command.arg("--state").arg(foreign.state()).arg("--pin").arg(foreign.pin());
-    let _stranger = Daemon::start(command);
+    let _foreign = Daemon::start(command);
     edge.write_policy(POLICY);
     let output = edge.run_command().args(["--iface", EDGE]).output().unwrap();
     assert_refused(&output, 5, &["already runs a program of ratelimit", "whose pins are not under"]);
     assert!(pins(&edge).is_empty());
-    assert!(attached(&edge), "the stranger still runs");
+    assert!(attached(&edge), "the outsider still runs");
 }
 
 #[test]

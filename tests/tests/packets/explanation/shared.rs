@@ -14,7 +14,7 @@ use ratelimit_tests::{
 };
 use ratelimit_user::{
     compile::lists::Lists,
-    explain::{ExplainedRefusal, Explanation, Remembered, Row, Words},
+    explain::{ExplainedRefusal, Explanation, Remembered, Row, RowWords},
 };
 
 use super::{Site, left, smallest, udp_to};
@@ -29,7 +29,7 @@ impl Remembered for TwoCpus<'_> {
         self.0.listed(address)
     }
 
-    fn row(&self, row: Row) -> Result<Option<Words>, Infallible> {
+    fn row(&self, row: Row) -> Result<Option<RowWords>, Infallible> {
         self.0.row(row)
     }
 

@@ -35,7 +35,7 @@ match = { protocol = "udp", ports = [99] }
     assert!(fresh.refusals.is_empty() && fresh.user.is_none() && fresh.blocked_by.is_empty());
     assert_eq!(fresh.own.state, "cell");
     let cell = fresh.own.cell.as_ref().unwrap();
-    assert!(!cell.hot && cell.left == cell.capacity && cell.left > 900, "{cell:?}");
+    assert!(!cell.is_tracked && cell.left == cell.capacity && cell.left > 900, "{cell:?}");
     // Twelve milliseconds are kept back for the clock, and four of each for two CPUs.
     assert_eq!(left(&fresh.own.limits), [(7984, 7984), (794, 794)]);
     assert_eq!(fresh.own.limits[0].rate, "1000 packets/s burst 8000");
@@ -77,7 +77,7 @@ fn a_negative_entry_is_told_with_its_reason_and_ends_when_it_says() {
     let refused = site.explain(source);
     let denied = refused.own.denied.as_ref().unwrap();
     assert_eq!(denied.reason, "limit_packets");
-    assert!(refused.own.cell.as_ref().unwrap().hot);
+    assert!(refused.own.cell.as_ref().unwrap().is_tracked);
     assert_eq!(
         refused.refusals.len(),
         1,

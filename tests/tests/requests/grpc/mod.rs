@@ -9,8 +9,8 @@ mod wire;
 use ratelimit_tests::grpc::{Client, Ending};
 use ratelimit_tests::service::Service;
 use ratelimit_user::serve::grpc::messages::{
-    Descriptor, DescriptorEntry, DescriptorStatus, NumberMessage, RateLimitRequest, RateLimitResponse, Unit,
-    Verdict,
+    Descriptor, DescriptorEntry, DescriptorStatus, LimitCode, NumberMessage, RateLimitRequest,
+    RateLimitResponse, RateUnit,
 };
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -37,7 +37,7 @@ fn remaining(answer: &RateLimitResponse) -> Vec<u32> {
     answer.statuses.iter().map(|status| status.limit_remaining).collect()
 }
 
-fn codes(answer: &RateLimitResponse) -> (Verdict, Vec<Verdict>) {
+fn codes(answer: &RateLimitResponse) -> (LimitCode, Vec<LimitCode>) {
     (answer.overall_code(), answer.statuses.iter().map(DescriptorStatus::code).collect())
 }
 
@@ -54,10 +54,10 @@ fn a_descriptor_gets_its_status_and_the_request_its_fields() {
     let mut client = Client::connect(service.grpc);
     let question = asked(vec![descriptor(&[("user", "ann"), ("tenant", "a")])]);
     let first = ask(&mut client, &question).expect("an answer");
-    assert_eq!(codes(&first), (Verdict::Ok, vec![Verdict::Ok]));
+    assert_eq!(codes(&first), (LimitCode::Ok, vec![LimitCode::Ok]));
     let status = &first.statuses[0];
     let limit = status.current_limit.as_ref().expect("a limit");
-    assert_eq!((limit.requests_per_unit, limit.unit(), &limit.name[..]), (2, Unit::Hour, &b"web"[..]));
+    assert_eq!((limit.requests_per_unit, limit.unit(), &limit.name[..]), (2, RateUnit::Hour, &b"web"[..]));
     assert_eq!(status.limit_remaining, 1);
     let reset = status.duration_until_reset.expect("a time");
     assert!((0..=3600).contains(&reset.seconds), "{reset:?}");
@@ -69,14 +69,14 @@ fn a_descriptor_gets_its_status_and_the_request_its_fields() {
 
     ask(&mut client, &question).expect("an answer");
     let refused = ask(&mut client, &question).expect("an answer");
-    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::OverLimit]));
+    assert_eq!(codes(&refused), (LimitCode::OverLimit, vec![LimitCode::OverLimit]));
     let given = fields(&refused);
     assert_eq!(given[2].0, "retry-after");
     let retry: i64 = given[2].1.parse().expect("seconds");
     assert!((1..=3600).contains(&retry), "{given:?}");
 
     let other = asked(vec![descriptor(&[("user", "ann"), ("tenant", "b")])]);
-    assert_eq!(codes(&ask(&mut client, &other).expect("an answer")).0, Verdict::Ok, "another key");
+    assert_eq!(codes(&ask(&mut client, &other).expect("an answer")).0, LimitCode::Ok, "another key");
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn a_descriptor_that_refuses_costs_the_others_nothing() {
         fields(&first)
     );
     let refused = ask(&mut client, &both()).expect("an answer");
-    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::Ok, Verdict::OverLimit]));
+    assert_eq!(codes(&refused), (LimitCode::OverLimit, vec![LimitCode::Ok, LimitCode::OverLimit]));
     let alone = asked(vec![descriptor(&[("api", "large"), ("user", "ann")])]);
     assert_eq!(remaining(&ask(&mut client, &alone).expect("an answer")), [8], "the second cost nothing");
 
     // One key twice in a question: each fits alone, and both do not fit together, so both are over the limit.
     let twice = asked(vec![descriptor(&[("api", "small"), ("user", "bob")]); 2]);
     let refused = ask(&mut client, &twice).expect("an answer");
-    assert_eq!(codes(&refused), (Verdict::OverLimit, vec![Verdict::OverLimit; 2]));
+    assert_eq!(codes(&refused), (LimitCode::OverLimit, vec![LimitCode::OverLimit; 2]));
     let once = asked(vec![descriptor(&[("api", "small"), ("user", "bob")])]);
-    assert_eq!(codes(&ask(&mut client, &once).expect("an answer")).0, Verdict::Ok, "nothing was charged");
+    assert_eq!(codes(&ask(&mut client, &once).expect("an answer")).0, LimitCode::Ok, "nothing was charged");
 }
 
 /// Two descriptors of one user are two requests of its plan.
@@ -131,13 +131,13 @@ fn descriptors_that_count_under_one_key_wait_until_all_of_them_fit() {
             retry_s.map(|(_, value)| value.parse::<u64>().expect("seconds")),
         )
     };
-    assert_eq!(told("ann"), (Verdict::Ok, vec![3, 2], None));
-    assert_eq!(told("ann"), (Verdict::Ok, vec![1, 0], None));
+    assert_eq!(told("ann"), (LimitCode::Ok, vec![3, 2], None));
+    assert_eq!(told("ann"), (LimitCode::Ok, vec![1, 0], None));
     let (code, left, retry_s) = told("ann");
-    assert_eq!((code, left), (Verdict::OverLimit, vec![0, 0]));
+    assert_eq!((code, left), (LimitCode::OverLimit, vec![0, 0]));
     // One comes every 900 s, and it takes two.
     assert!(retry_s.is_some_and(|retry_s| (1_700..=1_800).contains(&retry_s)), "{retry_s:?}");
-    assert_eq!(told("small"), (Verdict::OverLimit, vec![1, 1], None), "two of one never fit");
+    assert_eq!(told("small"), (LimitCode::OverLimit, vec![1, 1], None), "two of one never fit");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn hits_count_for_the_request_or_for_one_descriptor() {
     assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [7]);
     question.descriptors[0].hits_addend = Some(NumberMessage { value: 5 });
     assert_eq!(remaining(&ask(&mut client, &question).expect("an answer")), [2]);
-    assert_eq!(codes(&ask(&mut client, &question).expect("an answer")).0, Verdict::OverLimit);
+    assert_eq!(codes(&ask(&mut client, &question).expect("an answer")).0, LimitCode::OverLimit);
 }
 
 #[test]
@@ -165,14 +165,14 @@ fn a_descriptor_of_no_hits_is_a_question_without_a_charge() {
         (codes(&answer).0, remaining(&answer))
     };
     for _ in 0..5 {
-        assert_eq!(left(vec![hits("ann", 0)]), (Verdict::Ok, vec![2]), "two are left, and stay");
+        assert_eq!(left(vec![hits("ann", 0)]), (LimitCode::Ok, vec![2]), "two are left, and stay");
     }
-    assert_eq!(left(vec![hits("ann", 0), hits("bob", 1)]), (Verdict::Ok, vec![2, 1]), "bob's counts");
-    assert_eq!(left(vec![hits("ann", 2)]), (Verdict::Ok, vec![0]));
-    assert_eq!(left(vec![hits("ann", 0)]), (Verdict::OverLimit, vec![0]), "nothing is left");
+    assert_eq!(left(vec![hits("ann", 0), hits("bob", 1)]), (LimitCode::Ok, vec![2, 1]), "bob's counts");
+    assert_eq!(left(vec![hits("ann", 2)]), (LimitCode::Ok, vec![0]));
+    assert_eq!(left(vec![hits("ann", 0)]), (LimitCode::OverLimit, vec![0]), "nothing is left");
     let refused = left(vec![hits("ann", 0), hits("bob", 1)]);
-    assert_eq!(refused.0, Verdict::OverLimit);
-    assert_eq!(left(vec![hits("bob", 0)]), (Verdict::Ok, vec![1]), "who refuses costs others nothing");
+    assert_eq!(refused.0, LimitCode::OverLimit);
+    assert_eq!(left(vec![hits("bob", 0)]), (LimitCode::Ok, vec![1]), "who refuses costs others nothing");
 }
 
 #[test]
@@ -181,12 +181,12 @@ fn what_no_rule_is_for_is_refused_unless_the_policy_says_otherwise() {
     let question = asked(vec![descriptor(&[("api", "other"), ("user", "ann")])]);
     let service = Service::start(policy);
     let answer = ask(&mut Client::connect(service.grpc), &question).expect("an answer");
-    assert_eq!(codes(&answer), (Verdict::OverLimit, vec![Verdict::OverLimit]));
+    assert_eq!(codes(&answer), (LimitCode::OverLimit, vec![LimitCode::OverLimit]));
     assert_eq!(&answer.raw_body[..], b"api \"other\" is not in the policy; there is web\n");
     let service = Service::start(&format!("{policy}[[api]]\nname = \"*\"\nlimits = []\n"));
     let mut client = Client::connect(service.grpc);
     let answer = ask(&mut client, &question).expect("an answer");
-    assert_eq!(codes(&answer), (Verdict::Ok, vec![Verdict::Ok]));
+    assert_eq!(codes(&answer), (LimitCode::Ok, vec![LimitCode::Ok]));
     assert_eq!(answer.statuses[0].current_limit, None);
     assert_eq!(fields(&answer), []);
 }
@@ -200,7 +200,7 @@ fn what_is_above_its_limit_waits_or_is_marked_where_the_policy_says_so() {
     let late = asked(vec![descriptor(&[("api", "late"), ("user", "ann")])]);
     ask(&mut client, &late).expect("an answer");
     let marked = ask(&mut client, &late).expect("an answer");
-    assert_eq!(codes(&marked).0, Verdict::Ok);
+    assert_eq!(codes(&marked).0, LimitCode::Ok);
     let mark = ("x-ratelimit-priority".to_owned(), "low".to_owned());
     assert!(fields(&marked).contains(&mark), "{:?}", fields(&marked));
     assert_eq!(&marked.request_headers_to_add[0].key[..], b"x-ratelimit-priority");
@@ -208,7 +208,7 @@ fn what_is_above_its_limit_waits_or_is_marked_where_the_policy_says_so() {
     let slow = asked(vec![descriptor(&[("api", "slow"), ("user", "ann")])]);
     let begun = std::time::Instant::now();
     for _ in 0..3 {
-        assert_eq!(codes(&ask(&mut client, &slow).expect("an answer")).0, Verdict::Ok);
+        assert_eq!(codes(&ask(&mut client, &slow).expect("an answer")).0, LimitCode::Ok);
     }
     assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "two of three wait half a second each");
 }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use bytes::Bytes;
 use prost::Message as _;
 use ratelimit_tests::{grpc::Client, service::Service};
-use ratelimit_user::serve::grpc::messages::{RateLimitRequest, RateLimitResponse, Verdict};
+use ratelimit_user::serve::grpc::messages::{LimitCode, RateLimitRequest, RateLimitResponse};
 
 use super::{SHOULD_RATE_LIMIT, ask, asked, descriptor};
 
@@ -16,7 +16,7 @@ fn refused(client: &mut Client, question: &RateLimitRequest, sentence: &str) {
     let answer = ask(client, question).expect(sentence);
     assert_eq!(
         (answer.overall_code(), &answer.raw_body[..]),
-        (Verdict::OverLimit, format!("{sentence}\n").as_bytes())
+        (LimitCode::OverLimit, format!("{sentence}\n").as_bytes())
     );
 }
 
@@ -62,7 +62,7 @@ fn frames_that_make_no_sense_cost_their_call() {
     }
     let answer = client.call_raw(SHOULD_RATE_LIMIT, long.into()).expect("an answer");
     let answer = RateLimitResponse::decode(answer).expect("a message");
-    assert_eq!(answer.overall_code(), Verdict::OverLimit, "too long");
+    assert_eq!(answer.overall_code(), LimitCode::OverLimit, "too long");
     let ending = client.call_raw("/nobody.Here/Does", Bytes::from_static(&[0; 5])).expect_err("no method");
     assert_eq!((ending.code, &ending.message[..]), (12, "there is no method \"/nobody.Here/Does\""));
     assert!(ask(&mut client, &asked(vec![descriptor(&[("user", "a")])])).is_ok(), "the connection goes on");

@@ -132,12 +132,12 @@ fn where_a_token_is_needed_the_page_is_open_what_it_shows_is_not_and_a_new_token
     let file = std::env::temp_dir().join(format!("ratelimit-dashboard-{}", std::process::id()));
     fs::write(&file, TOKEN).expect("write the token");
     let service = Service::start_listening(POLICY, &format!("token_file = {file:?}"));
-    let mut stranger = service.connect().under("edge.example");
+    let mut outsider = service.connect().under("edge.example");
     // Under any name: a site under another one has no token to show.
-    assert_eq!(stranger.get("/").status, 200);
+    assert_eq!(outsider.get("/").status, 200);
     for path in ["/dashboard/stream", "/dashboard/explain?address=192.0.2.1", "/dashboard/lists", "/metrics"]
     {
-        let refused = stranger.get(path);
+        let refused = outsider.get(path);
         assert_eq!((refused.status, refused.field("www-authenticate")), (401, Some("Bearer")), "{path}");
     }
     // The rights of a socket's file are a proxy's, and not those of whoever is in front of it.

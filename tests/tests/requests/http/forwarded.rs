@@ -64,9 +64,9 @@ fn from(edge: &Edge, source: &str, to: SocketAddr) -> Client<TcpStream> {
 #[test]
 fn a_peer_elsewhere_speaks_for_itself_unless_the_policy_trusts_it() {
     const TOKEN: &str = "a-token-for-this-test-alone";
-    let (stranger, proxy) = ("10.99.0.7", "10.99.0.8");
+    let (outsider, proxy) = ("10.99.0.7", "10.99.0.8");
     let edge = Edge::new();
-    for source in [stranger, proxy] {
+    for source in [outsider, proxy] {
         edge.wire.add_source(source.parse().unwrap());
     }
     let (http, token) = (SocketAddr::new(EDGE_V4.parse().unwrap(), 8_080), edge.dir().join("token"));
@@ -84,7 +84,7 @@ fn a_peer_elsewhere_speaks_for_itself_unless_the_policy_trusts_it() {
         fields.extend(forwarded.map(|chain| ("X-Forwarded-For", chain)));
         client.get_with(path, &fields).status
     };
-    let mut client = from(&edge, stranger, http);
+    let mut client = from(&edge, outsider, http);
     // Whatever it says, in whichever way, it is one and the same: it has one an hour.
     assert_eq!(ask(&mut client, "/v1/check?api=a&ip=192.0.2.1", None), 200);
     for ip in ["192.0.2.2", "192.0.2.3", proxy, "127.0.0.1"] {
@@ -98,6 +98,6 @@ fn a_peer_elsewhere_speaks_for_itself_unless_the_policy_trusts_it() {
         assert_eq!(ask(&mut client, &format!("/v1/check?api=a&ip={ip}"), None), 200, "{ip}");
         assert_eq!(ask(&mut client, "/v1/check?api=a", Some(ip)), 429, "{ip}");
     }
-    assert_eq!(ask(&mut client, "/v1/check?api=a", Some(stranger)), 429, "the stranger's own");
+    assert_eq!(ask(&mut client, "/v1/check?api=a", Some(outsider)), 429, "the outsider's own");
     assert_eq!(ask(&mut client, "/v1/check?api=a", Some(&format!("198.51.100.1, {proxy}"))), 200);
 }

@@ -88,14 +88,14 @@ fn who_speaks_http_is_hung_up_on_and_nothing_of_it_is_carried_out() {
 }
 
 #[test]
-fn a_stranger_may_send_little_and_is_told_so() {
+fn an_outsider_may_send_little_and_is_told_so() {
     let guarded = guarded("little");
     let long = format!("*3\r\n$4\r\nAUTH\r\n$8000\r\n{}", "x".repeat(5_000));
-    let mut stranger = caller(&guarded);
-    stranger.send(long.as_bytes());
+    let mut outsider = caller(&guarded);
+    outsider.send(long.as_bytes());
     let sentence = "-ERR Protocol error: request of more than 4096 bytes before the token was shown";
-    assert_eq!(stranger.receive(), sentence);
-    assert_eq!(stranger.rest(), "");
+    assert_eq!(outsider.receive(), sentence);
+    assert_eq!(outsider.rest(), "");
     let mut known = caller(&guarded);
     assert_eq!(known.ask(&format!("AUTH {TOKEN}")), "OK");
     known.send(long.as_bytes());

@@ -123,14 +123,14 @@ fn unfinished_requests_have_a_bound_together() {
 }
 
 #[test]
-fn idle_connections_make_room_for_new_ones_and_strangers_go_first() {
+fn idle_connections_make_room_for_new_ones_and_unproven_ones_go_first() {
     // The limit of open files is that of the whole service: 16 places are what it always has.
     let service = super::service_with_open_files(300);
     let mut known: Vec<Caller<TcpStream>> = (0..10).map(|_| caller(&service)).collect();
     for caller in &mut known {
         assert_eq!(caller.ask("PING"), "PONG");
     }
-    // More strangers than there are places, who say nothing; and each is there.
+    // More outsiders than there are places, who say nothing; and each is there.
     let silent: Vec<TcpStream> =
         (0..300).map(|_| TcpStream::connect(service.resp).expect("connect")).collect();
     let mut late = caller(&service);

@@ -18,7 +18,8 @@ fn limit_of(rate: &str, left: u64, capacity: u64, refused_for_ms: Option<u64>) -
 }
 
 fn account(state: &str, limits: Vec<LimitState>) -> SourceState {
-    let cell = CellState { hot: state == "entry", hot_for_ms: 3_100, left: 1_248, capacity: 1_248 };
+    let cell =
+        CellState { is_tracked: state == "entry", tracked_for_ms: 3_100, left: 1_248, capacity: 1_248 };
     SourceState {
         state: state.to_owned(),
         cell: Some(cell),
@@ -71,7 +72,7 @@ fn an_address_never_seen_reads_as_what_would_apply() {
          source   203.0.113.7/32\n\
          user     of nobody in the policy\n\
          lists    neither blocked nor allowed\n\
-         state    none of its own: its cell answers for 1248 of 1248 packets, then it gets an entry; the cell is not hot\n\
+         state    none of its own: its cell answers for 1248 of 1248 packets, then it gets an entry; the cell is not tracked\n\
          \n\
          limits of the source, as its next packet would find them\n\
          \x20 5000 packets/s burst 10000: 9980 of 9980 left\n"
@@ -115,7 +116,7 @@ fn everything_that_is_known_of_a_flooding_address_is_in_the_text() {
          source   203.0.113.7/32\n\
          user     acme, plan gold, by its prefix 203.0.113.0/24\n\
          lists    neither blocked nor allowed\n\
-         state    an entry of its own; its cell is hot for another 3.1 s\n\
+         state    an entry of its own; its cell is tracked for another 3.1 s\n\
          denied   limit_packets: every packet for another 4 min 46 s\n\
          \n\
          limits of the source\n\

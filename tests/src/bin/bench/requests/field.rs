@@ -20,11 +20,11 @@ pub(super) const BURST: &str = "1000";
 pub(super) const COUNT: &str = "1000";
 pub(super) const PERIOD_S: &str = "3600";
 /// What the one user of gRPC calls may have in a second.
-pub(super) const HOT_PER_SECOND: u64 = 1_000_000;
+pub(super) const BUSY_PER_SECOND: u64 = 1_000_000;
 
 /// APIs of the policy that the limiter is started with.
 pub(super) const CALM_API: &str = "bench";
-pub(super) const HOT_API: &str = "hot";
+pub(super) const BUSY_API: &str = "busy";
 
 pub(super) struct Field {
     pub(super) server_cpu: usize,
@@ -159,8 +159,8 @@ impl Field {
 fn policy_text(protocol: Protocol, port: u16) -> String {
     let listen = format!("[listen]\n{} = \"127.0.0.1:{port}\"\n", protocol.listener());
     let many = policy::api(CALM_API, &format!("{COUNT}/hour burst {BURST}"), "token-bucket");
-    let hot = policy::api(HOT_API, &format!("{HOT_PER_SECOND}/s burst {HOT_PER_SECOND}"), "token-bucket");
-    [PACKETS, &listen, &many, &hot].concat()
+    let busy = policy::api(BUSY_API, &format!("{BUSY_PER_SECOND}/s burst {BUSY_PER_SECOND}"), "token-bucket");
+    [PACKETS, &listen, &many, &busy].concat()
 }
 
 /// `return` would answer before limits are looked at; a file would cost system calls. One process is the whole server, so that the server ends with the value.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{
     client::RedisBenchmark,
     entrant::{Entrant, compare},
-    field::{Field, HOT_API, Protocol},
+    field::{BUSY_API, Field, Protocol},
     wire::KEY,
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) fn measure(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> R
     let url = format!("redis://127.0.0.1:{}", store.port);
     let alone = field.admit("ratelimit alone", |field| field.limiter(Protocol::Resp, None));
     let shared = field.admit("ratelimit with leases", |field| field.limiter(Protocol::Resp, Some(&url)));
-    let (cpu, question) = (field.client_cpu, ["CHECK", KEY, HOT_API]);
+    let (cpu, question) = (field.client_cpu, ["CHECK", KEY, BUSY_API]);
     let entrants = |title| -> Vec<Entrant<'_>> {
         [(OURS_LEASE, title, &shared), (OURS, "ratelimit alone", &alone)]
             .into_iter()

@@ -12,7 +12,7 @@ use redis::Value;
 use super::{
     client::{H2load, RedisBenchmark, Wrk},
     entrant::{Entrant, compare},
-    field::{BURST, CALM_API, COUNT, Field, HOT_API, HOT_PER_SECOND, PERIOD_S, Protocol, Running},
+    field::{BURST, BUSY_API, BUSY_PER_SECOND, CALM_API, COUNT, Field, PERIOD_S, Protocol, Running},
 };
 use crate::{
     comparison::{Comparison, Unit},
@@ -121,13 +121,13 @@ pub(super) fn grpc(field: &mut Field, pace: Pace, interrupt: &Interrupt) -> Resu
     let entry =
         |key: &'static str, value: &'static str| DescriptorEntry { key: key.into(), value: value.into() };
     let descriptor =
-        Descriptor { entries: vec![entry("user", "u1"), entry("api", HOT_API)], hits_addend: None };
+        Descriptor { entries: vec![entry("user", "u1"), entry("api", BUSY_API)], hits_addend: None };
     let question =
         framed(&RateLimitRequest { domain: "bench".into(), descriptors: vec![descriptor], hits_addend: 0 });
     let to_throttlecrab = framed(&ThrottleRequest {
         key: "u1".into(),
-        max_burst: HOT_PER_SECOND,
-        count_per_period: HOT_PER_SECOND,
+        max_burst: BUSY_PER_SECOND,
+        count_per_period: BUSY_PER_SECOND,
         period: 1,
         quantity: 1,
     });
