@@ -1,4 +1,4 @@
-//! Who a source is to the operator: on the block or allow list, and which user it belongs to.
+//! What a source is to the operator: on the block or allow list, and which user it belongs to.
 
 use ratelimit_common::abi::{Reason, list::ALLOWED, user::NO_USER};
 
@@ -11,7 +11,7 @@ pub struct Listing {
     pub settled: Option<Reason>,
     /// Until when it is blocked, if that is the reason.
     pub blocked_until_ns: u64,
-    /// Its user, or `NO_USER`.
+    /// The user that the source belongs to, or `NO_USER`.
     pub user: u16,
 }
 

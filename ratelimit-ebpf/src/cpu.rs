@@ -12,9 +12,9 @@ static CPU: PerCpuArray<Cpu, 1> = PerCpuArray::new();
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Cpu {
-    /// What it last read from the coarse clock.
+    /// What the CPU last read from the coarse clock.
     pub(crate) reading: Reading,
-    /// What it keeps for the express lane.
+    /// What the CPU keeps for the express lane.
     pub(crate) lane: [u64; LaneWord::COUNT],
     /// Which frames it samples.
     pub(crate) sampler: Sampler,

@@ -137,7 +137,7 @@ fn known_reason<T: Leaves, S: Origin>(
     let cause = if may_be_tracked || quiet { limit::known(tables, policy, hash, now_q8) } else { None };
     match cause {
         Some(NegativeCause::Blocked) if quiet => return Some(Reason::Blocked),
-        // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
+        // A source that is over a limit of its own has an entry that owes something, so its cell is tracked.
         Some(cause @ (NegativeCause::Packets | NegativeCause::Bytes)) if may_be_tracked => {
             return limit::own_reason(cause);
         }

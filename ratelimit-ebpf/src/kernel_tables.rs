@@ -532,7 +532,7 @@ impl Tables for Maps {
         match DROPS.reserve_untyped::<DropEvent>(0) {
             Some(mut record) => {
                 record.write(event);
-                // Nobody is woken: that would take an interrupt, and the daemon looks often enough.
+                // The daemon is not woken: that would take an interrupt, and it looks often enough.
                 record.submit(BPF_RB_NO_WAKEUP as u64);
                 true
             }

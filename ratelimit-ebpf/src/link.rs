@@ -101,7 +101,7 @@ fn own<T: Leaves>(
         }
     }
     let Some((owner, tat)) = tables.link_cell(free) else { return false };
-    // Who loses the race for the place has what is for everybody.
+    // A neighbour that loses the race for the cell is charged to what all neighbours share.
     tables.compare_exchange(owner, before, name) && charge(tables, tat, &policy.link.own, now_q8)
 }
 

@@ -56,7 +56,7 @@ impl Address {
         Self { family: Family::V6, key: SourceKey { hi, lo } }
     }
 
-    /// Whether it can be the address of one host: not nobody's, not a group's, not everybody's.
+    /// Whether the address can be that of one host: not unspecified, not a group's, not broadcast.
     #[inline(always)]
     pub fn is_one_host(&self) -> bool {
         match self.family {
@@ -77,7 +77,7 @@ impl Address {
 /// An IP packet that was understood down to its transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sent it, or claims to.
+    /// The source address that the packet claims.
     pub source: Address,
     /// The transport protocol of the packet.
     pub transport: Transport,
@@ -91,7 +91,7 @@ pub struct Packet {
     pub transport_at: usize,
     /// Bytes from there on that belong to the packet.
     pub transport_len: usize,
-    /// Whether it is a piece of a larger packet.
+    /// Whether the packet is a piece of a larger one.
     pub fragment: bool,
     /// The service that it is for, as the policy's ports have it; `NO_SERVICE` until they have been asked.
     pub service: u16,
@@ -154,14 +154,14 @@ const V4_DESTINATION: usize = offset_of!(Ipv4Hdr, dst_addr);
 const V6_SOURCE: usize = offset_of!(Ipv6Hdr, src_addr);
 const V6_DESTINATION: usize = offset_of!(Ipv6Hdr, dst_addr);
 
-/// Who sent the packet whose IPv6 header is at an offset.
+/// The source address in the IPv6 header at an offset.
 #[inline(always)]
 pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address> {
     let header = frame.view::<{ Ipv6Hdr::LEN }>(network_at)?;
     Some(Address::v6(header.u64_ne::<V6_SOURCE>(), header.u64_ne::<{ V6_SOURCE + 8 }>()))
 }
 
-/// Who sent the packet whose IP header is at an offset, and who is meant.
+/// The source and destination addresses in the IP header at an offset.
 #[inline(always)]
 pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<(Address, Address)> {
     match family {
@@ -216,13 +216,13 @@ impl Transport {
         Self(0x100 | kind as u16)
     }
 
-    /// Whether it is TCP, with its header.
+    /// Whether the packet is TCP and has its header.
     #[inline(always)]
     pub const fn is_tcp(self) -> bool {
         self.0 <= Self::TCP.0
     }
 
-    /// Whether it is ICMPv6 of the types that neighbours find each other with.
+    /// Whether the packet is ICMPv6 of the types that neighbours find each other with.
     #[inline(always)]
     pub const fn is_neighbour_discovery(self) -> bool {
         self.0 >= 0x100 | 133 && self.0 <= 0x100 | 137

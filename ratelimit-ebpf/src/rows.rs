@@ -26,7 +26,7 @@ use crate::{
     tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
-/// Whoever keeps rows, and what is around them, implements this and thereby has [`Tables`].
+/// A keeper of rows implements this and thereby has [`Tables`].
 pub trait Rows {
     /// The address of one word of a row.
     type Word: Copy;
@@ -218,7 +218,7 @@ impl<R: Rows> Tables for R {
     }
 
     fn proven_mark(&self, cell: u32) -> u8 {
-        // Whoever has no such table has no express lane either, and nobody asks.
+        // A keeper without such a table has no express lane either, and the table is not asked for.
         self.find(Row::Proven(cell)).map_or(u8::MAX, |mark| self.read(mark) as u8)
     }
 

@@ -25,7 +25,7 @@ pub(crate) const ACK: u8 = 0x10;
 /// One segment. Multi-byte fields are as they lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Who sent it.
+    /// The source address.
     pub source: Address,
     /// The destination address.
     pub destination: Address,
@@ -78,7 +78,7 @@ impl Segment {
         (u32::from_be(self.header[3]) >> 16) as u8
     }
 
-    /// What it acknowledges, as it lies in memory.
+    /// The acknowledgement number, as it lies in memory.
     #[inline(always)]
     pub(crate) fn acknowledged(&self) -> u32 {
         self.header[2]

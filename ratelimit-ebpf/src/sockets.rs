@@ -69,7 +69,7 @@ impl Socket {
         unsafe { (&raw const (*self.0).state).read_volatile() == LISTEN }
     }
 
-    /// Whether it stands for a SYN that was answered and not yet acknowledged.
+    /// Whether the socket stands for a SYN that was answered and not yet acknowledged.
     #[inline(always)]
     pub(crate) fn is_handshake(&self) -> bool {
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Whoever reads or types goes away: a terminal whose session broke off, a pipe whose reader has ended.
+//! Ends the process when its reader goes away: a terminal whose session broke off, a pipe whose reader has ended.
 
 use std::{io, os::fd::AsFd, process, thread};
 

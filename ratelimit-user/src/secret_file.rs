@@ -39,7 +39,7 @@ pub(crate) trait FileReader: Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenDigest([u8; SHA256_OUTPUT_LEN]);
 
-// Whoever has it can try tokens as fast as a processor goes.
+// With the hash one could try tokens as fast as a processor goes.
 impl fmt::Debug for TokenDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenDigest(..)")

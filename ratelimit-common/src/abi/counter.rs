@@ -34,7 +34,7 @@ pub enum Fate {
     Waived = 1,
     /// It passed as less important than it was.
     Marked = 2,
-    /// Its sender was told.
+    /// The sender of the packet was told that it was refused.
     Rejected = 3,
 }
 

@@ -39,9 +39,9 @@ impl LinkLimits {
 abi_struct! {
     /// The cell of one neighbour.
     pub struct LinkCell: 16 {
-        /// Whose it is: see [`neighbour`]; 0 for nobody's.
+        /// The owner of the cell: see [`neighbour`]; 0 if the cell is free.
         pub owner: u64,
-        /// Its bucket, which also says when it was last seen.
+        /// The neighbour's bucket, which also says when the neighbour was last seen.
         pub tat_q8: u64,
     }
 }

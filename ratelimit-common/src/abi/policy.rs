@@ -111,7 +111,7 @@ abi_struct! {
 }
 
 impl Squeeze {
-    /// Nobody is squeezed.
+    /// The squeeze of a prefix that squeezes no source.
     pub const NONE: Self = Self { range_q8: 0, range_shift: 0, range_factor: 0, fair_shift: 0, allowance: 0 };
 }
 

@@ -129,7 +129,7 @@ impl Reason {
         matches!(self, Self::Conforming | Self::SoftMargin)
     }
 
-    /// The one of two such reasons that says more.
+    /// Of two such reasons, the reason that says more.
     #[inline(always)]
     pub const fn and(self, other: Self) -> Self {
         if matches!(self, Self::Conforming) { other } else { self }

@@ -107,7 +107,7 @@ pub enum OnLimit {
     Monitor = 1,
     /// A refused packet passes as less important: with another class of service.
     Mark = 2,
-    /// Its sender is told.
+    /// The sender of a refused packet is told so.
     Reject = 3,
 }
 
@@ -126,7 +126,7 @@ impl OnLimit {
     }
 }
 
-/// Who asks for a share of what many share.
+/// What is known of a source that asks for a part of a shared limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Party {

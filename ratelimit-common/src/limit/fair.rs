@@ -104,7 +104,7 @@ pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
     }
     let way = (debt_q8 - from_q8) >> (squeeze.range_shift & 63);
     let pressure = (way.wrapping_mul(squeeze.range_factor as u64) >> 16) as u32;
-    // Nobody pushes a prefix further than its tolerance, but a policy may have become stricter.
+    // No source pushes a prefix further than its tolerance, but a policy may have become stricter.
     if way >> WAY_BITS != 0 || pressure > HARDEST { HARDEST } else { pressure }
 }
 
@@ -211,7 +211,7 @@ pub const fn may_be_proven(mark: u8, now_q8: u64) -> bool {
 #[inline(always)]
 pub const fn party(proven_until_q8: u64, now_q8: u64) -> Party {
     let left = proven_until_q8.wrapping_sub(now_q8);
-    // Nobody is proven for longer than `PROVEN_Q8`, so a moment that lies further ahead has been long ago.
+    // No source is proven for longer than `PROVEN_Q8`, so a moment that lies further ahead has been long ago.
     if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Tracked } else { Party::Proven }
 }
 

@@ -12,7 +12,7 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The longest lifetime: ten years. Whoever wants longer wants for ever, which is the default of a block.
+/// The longest lifetime: ten years. A block without a lifetime lasts for ever.
 pub const MAX_LIFETIME_NS: u64 = 3_650 * DAY;
 
 /// A text that is no lifetime. `Display` is the sentence.

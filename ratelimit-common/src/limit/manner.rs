@@ -51,7 +51,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it counts in windows, where a burst has no meaning.
+    /// Whether the algorithm counts in windows, where a burst has no meaning.
     pub const fn is_window(self) -> bool {
         !matches!(self, Self::TokenBucket | Self::LeakyBucket)
     }

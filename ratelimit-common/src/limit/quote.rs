@@ -1,4 +1,4 @@
-//! Somebody else's text inside our sentences: quoted, escaped and cut to a readable length.
+//! Text from outside inside our sentences: quoted, escaped and cut to a readable length.
 
 use core::fmt::{self, Write as _};
 

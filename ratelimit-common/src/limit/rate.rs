@@ -68,7 +68,7 @@ pub struct Rate {
     pub period: Period,
     /// Units an idle source may send at once. As much as the amount where windows are counted: those let it all through at once.
     pub burst: u64,
-    /// How it is counted, and what happens just above it.
+    /// How the rate is counted, and what happens just above it.
     pub manner: Manner,
 }
 

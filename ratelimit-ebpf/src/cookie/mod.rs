@@ -89,7 +89,7 @@ fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, 
     };
     let Some(policy) = tables.policy() else { return Some(Reason::Unlimited) };
     let now_ns = tables.now_ns(Clock::Coarse);
-    // Nobody waits for an answer to it, and the kernel would send one too: no need to let it pass.
+    // No client waits for an answer to it, and the kernel would send one too: no need to let it pass.
     if !Segment::read(&wire.reread(frame), &packet).is_some_and(|syn| syn.answerable()) {
         return Some(Reason::CookieInvalid);
     }

@@ -58,7 +58,7 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
     let reason = if bits & REMEMBERED_BIT != 0 && bits & TRACKED_BIT != 0 {
         of_remembered(tables, policy, packet, (service, hash), now_ns)?
     } else if bits & TRACKED_BIT != 0 {
-        // Somebody in the cell is tracked, but nobody has a negative entry or is proven.
+        // A source of the cell is tracked, but none has a negative entry or is proven.
         if packet.is_tcp() || tables.is_listed(S::FAMILY) {
             return None;
         }
@@ -86,7 +86,7 @@ fn of_remembered<T: Leaves, S: Origin>(
     now_ns: u64,
 ) -> Option<Reason> {
     let cause = limit::first_known(tables, policy, hash, gcra::time_q8(now_ns))?;
-    // Whoever is over a limit of its own has an entry that owes something, so its cell is tracked.
+    // A source that is over a limit of its own has an entry that owes something, so its cell is tracked.
     if let Some(reason) = limit::own_reason(cause) {
         return unless_to_be_noted(tables, reason, now_ns);
     }

@@ -139,7 +139,7 @@ impl ChargedPrefix {
         }
     }
 
-    /// Its name in the table of prefixes. Not kept, because few need it and the stack is small.
+    /// The prefix's key in the table of prefixes. The key is made when it is needed, because few packets need it and the stack is small.
     #[inline(always)]
     fn key(&self, policy: &Policy, request: &PacketCharge) -> PrefixKey {
         let family = request.family as usize & 1;

@@ -8,7 +8,7 @@ use ratelimit_common::{
     },
 };
 
-use super::request::Request;
+use super::request::PacketCharge;
 use crate::tables::Tables;
 
 /// Whether prefixes may answer before the source of a packet for a service is looked up.
@@ -21,7 +21,7 @@ pub fn may_be_asked(policy: &Policy, service: u32) -> bool {
 
 /// Whether prefixes answer before the source of a request is looked up: then it need not be remembered that they refused it.
 #[inline(always)]
-pub(super) fn answers_first<T: Tables>(tables: &T, policy: &Policy, request: &Request) -> bool {
+pub(super) fn answers_first<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> bool {
     may_be_asked(policy, request.service as u32) && !may_be_proven(tables, request.hash, request.now_q8)
 }
 

@@ -8,7 +8,7 @@ use ratelimit_common::{
 use super::request::PacketCharge;
 use crate::tables::Tables;
 
-/// Attempts to charge the word of a source. Who loses them all is one of many that want the same word at once.
+/// Attempts to charge the word of a source. A CPU that loses them all is one of many that want the same word at once.
 const ATTEMPTS: usize = 2;
 
 /// Whether a source that is squeezed may still have the packet.

@@ -29,7 +29,7 @@ pub(super) fn charge_all<T: Leaves>(
     reason
 }
 
-/// Charges the host alone, for a packet that a service lets pass although a limit refuses it; false if nothing is left. Nobody vouches for it.
+/// Charges the host alone, for a packet that a service lets pass although a limit refuses it; false if nothing is left. The packet is charged as one of an untracked source.
 #[inline(always)]
 pub(crate) fn charge<T: Leaves>(tables: &T, policy: &Policy, len: u64) -> bool {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));

@@ -69,7 +69,7 @@ pub fn known_refusal<T: Tables>(
     if prefilter::is_tracked_in(set, sender.tracked_until_q8, now_q8) {
         return negative_cache::check(tables, policy, sender.hash, now_q8);
     }
-    // Nobody of this cell is tracked. Not for TCP, which may be answered with a cookie or belong to a connection.
+    // No source of this cell is tracked. TCP is left out: it may be answered with a cookie or belong to a connection.
     if weight.is_tcp() { None } else { spent_total(tables, policy, weight.service(), (weight.len(), now_q8)) }
 }
 

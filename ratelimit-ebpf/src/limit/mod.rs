@@ -124,7 +124,7 @@ fn ask<T: Stages, R: Relay>(
     }
     let set = &policy.source.set;
     let standing = Standing::of(tables, policy, set, request);
-    // Who is over a limit is refused; that there is no room to keep an account of a source is no reason not to answer its SYN.
+    // A source over a limit is refused; that there is no room for an entry of a source is no reason not to answer its SYN.
     let answered = relay.answers()
         && (standing.refusal().is_none() || standing.wants_state())
         && packet.transport == Transport::TCP_SYN
@@ -173,7 +173,7 @@ fn ask<T: Stages, R: Relay>(
     if !reason.admits() {
         return reason;
     }
-    // Its own limits may be what refuses it next. Nobody asks what is remembered while the lane is closed.
+    // The source's own limits may be what refuses it next. Nothing reads what is remembered while the lane is closed.
     if party.has_state() && lane::is_open(tables, request.now_q8 >> gcra::TIME_FRAC_BITS) {
         tables.forget_shared(policy, request);
     }
@@ -236,7 +236,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge,
     if proof.is_real() {
         standing.vouch(tables, request);
     }
-    // Its own limits may be what refuses it next, and prefixes keep something back for whoever has shown a connection.
+    // The source's own limits may be what refuses it next, and prefixes keep a part back for sources that have shown a connection.
     tables.forget_shared(policy, request);
     further::charge(tables, policy, request, reason)
 }

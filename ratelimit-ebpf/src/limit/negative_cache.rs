@@ -8,7 +8,7 @@ use ratelimit_common::{
     },
 };
 
-use super::{asked_first, request::Request};
+use super::{asked_first, request::PacketCharge};
 use crate::{forget::masked, lane, tables::Tables};
 
 /// Why a source is refused, as it is remembered.
@@ -125,7 +125,7 @@ pub(super) fn remember<T: Tables>(
     tables: &T,
     policy: &Policy,
     set: &LimitSet,
-    request: &Request,
+    request: &PacketCharge,
     until_q8: u64,
     reason: Reason,
 ) {
@@ -151,7 +151,7 @@ pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u
 /// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative
 /// entry lives. Not where prefixes answer before the source is looked up.
 #[inline(always)]
-pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
     if policy.source.set.prefilter_tolerance_q8 == 0 || asked_first::answers_first(tables, policy, request) {
         return;
     }
@@ -161,7 +161,7 @@ pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request
 
 /// Forgets that a source was refused for a shared limit.
 #[inline(always)]
-pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &Request) {
+pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
     lane::forget_noted_total(tables);
     if policy.source.set.prefilter_tolerance_q8 == 0 {
         return;

@@ -17,7 +17,7 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Pa
     };
     // First the cell: an entry behind a cell that does not know of it would be a second bucket.
     entry::keep_tracked(tables, set, request);
-    // Who was vouched for comes in even when nothing is left of the budget.
+    // A source that was vouched for gets its entry even when nothing is left of the budget.
     budget::take(tables, policy, CpuBudget::Newcomers, request.now_q8);
     match tables.insert(&request.entry(), &bucket) {
         Ok(()) => {

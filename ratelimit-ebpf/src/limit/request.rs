@@ -200,7 +200,7 @@ impl PacketCharge {
         TailCallContext { otherwise, service: self.service as u32, user: self.user }
     }
 
-    /// What it was, if it is refused.
+    /// The packet as a refusal, for the report to the daemon.
     #[inline(always)]
     pub(super) fn refused(&self, reason: Reason) -> Refused {
         Refused::new(reason, self.family as u16, self.port, self.service, self.len)

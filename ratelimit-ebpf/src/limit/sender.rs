@@ -15,7 +15,7 @@ use crate::{
 #[repr(C)]
 pub struct Sender {
     pub(crate) key: SourceKey,
-    /// Where it belongs in the prefilter.
+    /// The keyed hash that says where the source belongs in the prefilter.
     pub(super) hash: u64,
     /// Until when its cell there is tracked; 0 without a prefilter.
     pub(super) tracked_until_q8: u64,

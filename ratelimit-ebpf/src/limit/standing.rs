@@ -18,12 +18,12 @@ use super::{
 };
 use crate::{budget, tables::Tables};
 
-/// Who vouches for a packet that its source's limits would admit.
+/// What vouches for a packet that its source's limits would admit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Voucher {
-    /// Nobody: a limit refuses it, or there is no room to keep an account.
+    /// Nothing vouches for the packet: a limit refuses it, or there is no room for an entry.
     Nobody,
-    /// Nobody has to: no limit of the source applies to it.
+    /// Nothing has to vouch for the packet: no limit of the source applies to it.
     Free,
     /// The prefilter cell of the source vouches for the packet.
     Cell,

@@ -24,11 +24,11 @@ use crate::{
 /// What the express lane needs to know of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brief<S> {
-    /// Who sent it, or claims to.
+    /// The source address that the packet claims.
     pub source: S,
     /// The number of its IP protocol.
     pub protocol: u8,
-    /// Its destination port, of TCP and UDP; else 0.
+    /// The destination port of TCP and UDP; 0 for other protocols.
     pub port: u16,
 }
 

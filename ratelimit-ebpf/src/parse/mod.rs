@@ -40,7 +40,7 @@ pub(crate) fn hardware_source(frame: &Frame<'_>) -> Option<u64> {
     }
 }
 
-/// Who sent a frame that has been parsed before and is IPv6.
+/// The source address of a frame that has been parsed before and is IPv6.
 #[inline(always)]
 pub(crate) fn v6_source(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;
@@ -57,7 +57,7 @@ fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
     if said == 0 && there > u16::MAX as u64 { there as usize } else { said as usize }
 }
 
-/// Who sent a frame that is IP.
+/// The source address of a frame that is IP.
 #[inline(always)]
 pub fn source(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;
@@ -68,7 +68,7 @@ pub fn source(frame: &Frame<'_>) -> Option<Address> {
     }
 }
 
-/// Who is meant by a frame that has been parsed before: tags are in front of an address, and nothing else is.
+/// The destination address of a frame that has been parsed before: tags are in front of an address, and nothing else is.
 #[inline(always)]
 pub fn destination(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;

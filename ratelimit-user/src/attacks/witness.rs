@@ -11,9 +11,9 @@ const REFLECTORS: [u16; 26] = [
 /// A refused packet that was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// Who sent it.
+    /// The source that sent the packet.
     pub source: Prefix,
-    /// Its destination port; 0 without one.
+    /// The destination port of the packet; 0 without one.
     pub port: u16,
     /// The source port that the packet came from.
     pub origin: OriginPort,

@@ -39,7 +39,7 @@ impl LinkType {
         })
     }
 
-    /// Its number in files.
+    /// The number of the link type in capture files.
     pub fn number(self) -> u16 {
         match self {
             Self::Ethernet => 1,

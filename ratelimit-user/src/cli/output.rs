@@ -77,7 +77,7 @@ fn not_written(error: serde_json::Error) -> Failure {
 
 /// Prints what went wrong as JSON, for whoever asked for JSON: on one line, because some verbs answer line by line. `code` is the exit code.
 pub(super) fn print_error(message: &str, code: u8) {
-    // Who has gone away is told nothing.
+    // A reader that has gone away is told nothing.
     let _unread =
         json_line(&json!({ "error": { "message": message, "code": code } })).and_then(|line| print(&line));
 }

@@ -183,7 +183,7 @@ fn warn_of_idle_keys(policy: &Policy) {
     }
 }
 
-/// Whoever asks for metrics, in a thread of its own: it takes no time from those who ask for decisions.
+/// Answers scrapers of metrics in a thread of its own, which takes no time from decisions.
 struct Scrapers {
     runtime: Runtime,
     listener: TcpListener,
@@ -218,7 +218,7 @@ fn show(decisions: &Arc<DecisionService>, gallery: &Gallery) -> Result<(), Failu
     thread.spawn(move || runtime.block_on(gallery.show(begin))).map(drop).map_err(no_threads)
 }
 
-/// Whoever takes the pictures.
+/// Takes the pictures of the dashboard of `serve`.
 struct RequestsCamera {
     decisions: Arc<DecisionService>,
     started: Instant,

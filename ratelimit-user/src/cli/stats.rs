@@ -68,7 +68,7 @@ struct Report<'a> {
 /// What was counted, and what is to be said of where it comes from.
 struct CountersLook {
     counters: StatsReply,
-    /// Nobody answers: the counters are those of its pins.
+    /// No daemon answers: the counters are read from its pins.
     warning: Option<String>,
 }
 

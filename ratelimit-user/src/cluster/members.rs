@@ -54,7 +54,7 @@ pub enum State {
 pub struct Member {
     /// The name of the host.
     pub host: String,
-    /// When it was last heard of, by the store's clock.
+    /// How many milliseconds ago the member was last heard of, by the store's clock.
     pub seen_ms_ago: u64,
     /// The state of the member in one word.
     pub state: State,

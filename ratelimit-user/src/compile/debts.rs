@@ -102,7 +102,7 @@ const FULL_FOR_LONG: AheadQ8 = -(MAX_TOLERANCE_Q8 as AheadQ8);
 
 fn standing(word_q8: u64, now_q8: u64) -> AheadQ8 {
     match (word_q8, ahead_q8(word_q8, now_q8)) {
-        // Nobody has ever charged it.
+        // No packet has ever charged the bucket.
         (0, _) => FULL_FOR_LONG,
         (_, 0) => FULL_FOR_LONG.max(-AheadQ8::from(now_q8.wrapping_sub(word_q8))),
         (_, ahead_q8) => ahead_q8.into(),

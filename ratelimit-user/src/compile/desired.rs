@@ -41,7 +41,7 @@ pub struct Desired {
     pub policy: Box<abi::Policy>,
     /// Whether the policy that is in force says all that already.
     pub keeps_policy: bool,
-    /// Who a packet to a port is for that services share.
+    /// Which service a packet is for at a port that services share.
     pub destinations: Vec<Destination>,
     /// Services whose totals are not what they were, in order, and the host behind them.
     pub changed_totals: Vec<u32>,

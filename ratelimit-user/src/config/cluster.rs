@@ -67,7 +67,7 @@ pub(super) fn resolve(
 
 fn redis(table: &ClusterTable, problems: &mut Problems<'_>) -> Option<StoreAddress> {
     match &table.redis {
-        // Its sentences show no password; the text itself would.
+        // The sentences of the error show no password; the text of the address would.
         KeyLookup::Read((text, at)) => {
             let file = table.password_file.as_ref().map(|(file, _)| Password::InFile(file.into()));
             if let Some((file, at)) = &table.password_file

@@ -105,7 +105,7 @@ fn metrics_top(table: &ListenTable, problems: &mut Problems<'_>) -> u32 {
     })
 }
 
-/// Who may use sockets in the file system.
+/// Reads which users may use sockets in the file system.
 fn socket_rights(table: &ListenTable, problems: &mut Problems<'_>) -> SocketRights {
     let mut rights = SocketRights::default();
     if let Some((text, at)) = &table.socket_mode {

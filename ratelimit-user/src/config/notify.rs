@@ -56,7 +56,7 @@ pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>)
     policy
 }
 
-/// Who is told of attacks, if all of it makes sense.
+/// Reads the notifiers, if all of them make sense.
 pub(super) fn resolve(tables: &[NotifyTable], problems: &mut Problems<'_>) -> Vec<Notifier> {
     if let Some(first_too_many) = tables.get(MOST) {
         let message = format!("{} are more than can be told; use at most {MOST}", tables.len());

@@ -1,4 +1,4 @@
-//! Who may say what at the control socket.
+//! Which callers may give which orders at the control socket.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use std::{
 use super::protocol::Order;
 use crate::failure::{ExitCode, Failure};
 
-/// Everybody else's rights to a file.
+/// The rights of other users to a file.
 const OTHERS: u32 = 0o007;
 
 /// A group whose members may ask, and change nothing.

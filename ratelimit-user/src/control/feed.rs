@@ -15,9 +15,9 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Who watches takes no place of other callers; more of them than this are turned away.
+/// Callers that watch take no place of other callers; more of them than this are turned away.
 pub(super) const MAX_WATCHERS: usize = 16;
-/// Who reads nothing for this long is let go.
+/// A caller that reads nothing for this long is let go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tells one caller, if there is a place.

@@ -48,7 +48,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// A caller that says nothing for this long is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whoever answers requests.
+/// Answers orders of callers.
 pub trait Answer: Send + Sync + 'static {
     /// The reply to one request.
     fn answer(&self, request: Order, caller: Caller) -> impl Future<Output = Reply> + Send;
@@ -58,17 +58,17 @@ pub trait Answer: Send + Sync + 'static {
     fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply>;
 }
 
-/// Who gives an order.
+/// The caller who gives an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A process on this host, over the control socket.
     Process {
         /// The user that the process runs as.
         uid: u32,
-        /// Its number, if the kernel knows it.
+        /// The number of the process, if the kernel knows it.
         pid: Option<i32>,
     },
-    /// Whoever has the operator's token, in the dashboard.
+    /// An operator in the dashboard, who has shown the operator's token.
     Dashboard {
         /// Where they sit, as far as it is known.
         from: Option<IpAddr>,

@@ -1,4 +1,4 @@
-//! Who answers which order of an operator.
+//! Which part of the daemon answers which order of an operator.
 
 use super::{
     caller::By,

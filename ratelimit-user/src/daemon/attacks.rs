@@ -203,7 +203,7 @@ impl Attacks {
         self.records.problem().map(|problem| format!("reports of attacks are NOT ON DISK: {problem}"))
     }
 
-    /// Who is not told, as sentences.
+    /// The notifiers that could not be told, as sentences.
     pub(super) fn untold(&self) -> Vec<String> {
         self.notifications.warnings()
     }

@@ -1,10 +1,10 @@
-//! Who gave an order, for the log.
+//! The caller of an order, for the log.
 
 use std::fmt;
 
 use crate::control::{protocol::Operator, server::Caller};
 
-/// Who asked, and where its operator sits as far as that is known.
+/// The caller of an order, and where its operator sits as far as that is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct By<'a> {
     pub(super) caller: Caller,

@@ -164,7 +164,7 @@ impl PolicyInForce {
         for row in changes(self.policy(), next.policy()).iter().filter(|row| row.needs_restart) {
             log::warning(row);
         }
-        // Nobody is there to say --force.
+        // No operator is there to say --force.
         complain_of_policy(next.policy(), self.policy(), enforcer.lists, "the policy file says so");
         enforcer.enforce(&next)?;
         self.supersede(next);

@@ -251,7 +251,7 @@ impl Cluster {
             leases: self.leases.totals(now_ns).held,
             ..members::Facts::default()
         };
-        // Who is there is asked for once a second.
+        // The members of the cluster are asked for once a second.
         Some(self.gossip.call(&self.keys, &facts, self.gossips % 4 == 1, now_ns))
     }
 

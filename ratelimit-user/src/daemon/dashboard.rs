@@ -147,7 +147,7 @@ pub(super) async fn take_orders(daemon: Arc<Daemon>, [orders, questions]: [mpsc:
 async fn take(daemon: &Daemon, mut handed: mpsc::Receiver<Handed>) {
     while let Some(Handed { order, from, reply, .. }) = handed.recv().await {
         let begun = Instant::now();
-        // Who has hung up meanwhile gets no answer; the order counts.
+        // A browser that has hung up meanwhile gets no answer; the order counts.
         let _unread = reply.send(daemon.answer(order, Caller::Dashboard { from }).await);
         tokio::time::sleep(begun.elapsed()).await;
     }

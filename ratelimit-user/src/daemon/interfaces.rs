@@ -65,7 +65,7 @@ impl Interfaces {
             let before = guarded.index;
             look_after(guarded, &all, &mut self.program, &self.pins, self.generic);
             if guarded.index != before {
-                // What was said of the one that is gone takes up room.
+                // The mark of the interface that is gone would take up room.
                 let _never_said = self.program.set_silent(before, false);
                 guarded.mute = None;
             }

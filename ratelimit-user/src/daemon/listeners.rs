@@ -40,7 +40,7 @@ impl Listeners {
             Failure::new(ExitCode::NotPermitted, format!("cannot use {}: {error}", path.display()))
         };
         let lock = File::create(&path).map_err(cannot)?;
-        // Whoever may read it may lock it as well.
+        // A user who may read the file may lock it as well.
         lock.set_permissions(Permissions::from_mode(0o600)).map_err(cannot)?;
         let begun = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {

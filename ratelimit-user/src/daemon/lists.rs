@@ -116,7 +116,7 @@ impl ListEditor<'_> {
     }
 }
 
-/// Who wants a list changed, and when.
+/// The caller who wants a list changed, and when.
 #[derive(Clone, Copy)]
 pub(super) struct ListChanger<'a> {
     pub(super) operator: &'a Operator,

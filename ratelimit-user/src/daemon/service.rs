@@ -125,7 +125,7 @@ impl Answer for Daemon {
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
-            // Whoever is answered counts on the lists to stay as they are then.
+            // A caller that is answered counts on the lists to stay as they are then.
             request if request.changes_lists() => {
                 let (reply, file) = {
                     let mut host = self.host();
@@ -143,7 +143,7 @@ impl Answer for Daemon {
                     host.in_force.note_unsaved();
                     reply
                 };
-                // Whoever has changed the policy and asks about a request is told by that policy.
+                // A caller that has changed the policy and asks about a request is answered by that policy.
                 self.front().settled().await;
                 reply
             }

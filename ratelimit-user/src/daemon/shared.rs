@@ -38,7 +38,7 @@ impl<T: Clone> Shared<T> {
         take: impl FnOnce() -> F,
     ) -> Result<T, Failure> {
         let asked = Instant::now();
-        // Who waits here is let in one after the other.
+        // Callers that wait here are let in one after the other.
         let mut last = self.last.lock().await;
         if let Some(look) = &*last {
             if look.begun >= asked {

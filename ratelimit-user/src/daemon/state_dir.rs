@@ -52,7 +52,7 @@ pub(super) fn lock(path: &Path, what: &str, option: &str) -> Result<File, Failur
         .mode(0o700)
         .create(path)
         .map_err(|e| failed(&format!("make the {what}"), &e))?;
-    // Whoever else can write there must not make us open, let alone empty, another file.
+    // Another user who can write there must not make us open, let alone empty, another file.
     let lock = OpenOptions::new()
         .write(true)
         .create(true)

@@ -56,7 +56,7 @@ pub(super) fn refuse_lists(
     if changer.operator.force || after.policy.mode() == Mode::Monitor {
         return Ok(());
     }
-    // Whoever gives the order is known from the order.
+    // The operator who gives the order is known from the order.
     let operator = changer.operator.origin.and_then(Vital::operator);
     let vital = operator.iter().chain(lookout.vital(Instant::now(), look)?);
     refuse(&lockout::cut_off(before, after, changer.now_ns, lockout::inside(prefix, vital)))
@@ -75,7 +75,7 @@ fn refuse(cut: &[CutOff<'_>]) -> Result<(), Failure> {
     )))
 }
 
-/// Everybody who must not be cut off as of now, but for whoever gives an order, and the CPU time that it took to look.
+/// All addresses that must not be cut off now, but for that of the operator who gives an order, and the CPU time that the look took.
 pub(super) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
     let begun = cpu_time();
     let unknown = |reason: String| {

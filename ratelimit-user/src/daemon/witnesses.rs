@@ -56,7 +56,7 @@ pub(super) async fn follow_samples(host: Arc<HostCell>) {
         loop {
             match timeout(GLANCE, epochs.recv()).await {
                 Ok(Ok(epoch)) => take_in(&mut host.host(), &epoch),
-                // Who is too late goes on with what there is: numbers come out too low by what was missed.
+                // A reader that is too late goes on with what there is: numbers come out too low by what was missed.
                 Ok(Err(RecvError::Lagged(_))) | Err(_) => {}
                 Ok(Err(RecvError::Closed)) => return,
             }

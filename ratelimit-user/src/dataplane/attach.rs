@@ -22,7 +22,7 @@ use super::{
 pub struct Guarded {
     /// The name of the interface.
     pub interface: String,
-    /// Its index, which it keeps when it is renamed.
+    /// The index of the interface, which stays when the interface is renamed.
     pub index: u32,
     /// What its frames are read as.
     pub framing: Framing,

@@ -43,7 +43,7 @@ pub(super) struct Btf<'a> {
 pub(super) struct Field {
     /// From the beginning of the structure.
     pub(super) bit: u32,
-    /// Its size; of a bit field, what it takes.
+    /// The size of the field in bits.
     pub(super) bits: u32,
 }
 

@@ -73,7 +73,7 @@ pub enum DataplaneError {
         /// The interfaces that exist.
         known: Vec<String>,
     },
-    /// Somebody else's program.
+    /// A program of somebody else is on the interface.
     #[error(
         "interface {interface:?} already runs the XDP program {program:?} (id {id}), which is not ours; \
          it is left alone: stop whoever attached it (or ip link set dev {interface} xdp off, or bpftool link detach), \

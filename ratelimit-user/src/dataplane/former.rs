@@ -51,7 +51,7 @@ impl<'p> Former<'p> {
         Ok(())
     }
 
-    /// Its lists, if they have the shape that lists have here.
+    /// The lists of the earlier daemon, if their maps have the shape that lists have here.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         let failed = || DataplaneError::map(format!("open the lists of {}", self.layout));
         // aya checks the sizes of key and value: entries of another shape are not misread.

@@ -52,7 +52,7 @@ pub struct Interface {
     pub vlan_of: Option<u32>,
     /// What its frames begin with, or why that is not known.
     pub framing: Result<Framing, String>,
-    /// Its XDP program, whoever attached it.
+    /// The XDP program of the interface, whoever attached it.
     pub attached: Option<Attached>,
     /// What made it: `veth`, `tun`, `bridge`, `bond`, `vlan`; nothing of a device that stands for itself.
     pub kind: Option<String>,
@@ -71,7 +71,7 @@ pub struct Interface {
 /// Where the other end of a pair of interfaces is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarEnd {
-    /// Its index, in its own network namespace.
+    /// The index of the interface in its own network namespace.
     pub index: u32,
     /// The number that its network namespace has here, if it is in another one.
     pub namespace: Option<i32>,
@@ -83,7 +83,7 @@ impl FarEnd {
     /// alone it lies in a queue that nobody is told to look at (`veth_xdp_flush` in drivers/net/veth.c, up to 6.18).
     ///
     /// # Errors
-    /// Whoever may not administer the other end's namespace is not told.
+    /// A process that may not administer the other end's namespace is not told.
     pub fn takes_answers(&self) -> io::Result<bool> {
         let mut question = LinkMessage::default();
         question.header.index = self.index;
@@ -103,7 +103,7 @@ pub fn find(name: &str) -> Result<Interface, DataplaneError> {
     among(&all, name).cloned()
 }
 
-/// The one of these that is called `name`.
+/// The interface of these that is called `name`.
 pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, DataplaneError> {
     all.iter().find(|interface| interface.name == name).ok_or_else(|| DataplaneError::NoInterface {
         name: name.to_owned(),

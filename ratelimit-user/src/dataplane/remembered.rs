@@ -65,7 +65,7 @@ impl Remembered for KernelMaps {
                 let syns = self.syns.get(&index, 0).map_err(failed)?;
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
-            // Whoever asks here asks for one source, whose entry says whether it is proven.
+            // Callers here ask for one source, whose entry says whether it is proven.
             Row::Proven(_) | Row::Asked(_) => return Ok(None),
             // Each CPU has its own.
             Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),

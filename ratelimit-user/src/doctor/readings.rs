@@ -21,7 +21,7 @@ pub struct Readings {
     pub links: Vec<LinkReadings>,
     /// The store, if the policy names one.
     pub store: Option<StoreReadings>,
-    /// Who looks after the host.
+    /// Whether a daemon looks after the host.
     pub attendance: Attendance,
 }
 
@@ -154,7 +154,7 @@ pub struct ServerReadings {
     pub maxmemory_policy: String,
 }
 
-/// Who looks after the host.
+/// Whether a daemon looks after the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attendance {
     /// No daemon answers, and nothing is pinned.

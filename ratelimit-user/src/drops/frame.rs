@@ -27,14 +27,14 @@ impl RefusedFrame {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Its first bytes; `None` if they are no digits.
+    /// The first bytes of the frame; `None` if the text is not made of hexadecimal digits.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let (pairs, rest) = self.hex.as_bytes().as_chunks::<2>();
         let byte = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
         pairs.iter().map(byte).collect::<Option<_>>().filter(|_| rest.is_empty())
     }
 
-    /// Why it was refused, as a remark.
+    /// The reason of the refusal, as a remark in a capture file.
     pub fn comment(&self) -> String {
         let Dropped { reason, fate, service, .. } = &self.packet;
         let service = service.as_ref().map_or(String::new(), |name| format!(", service {name}"));

@@ -18,7 +18,7 @@ pub struct Sighting {
     pub time_ns: u64,
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Who sent it: what the policy takes for one source.
+    /// The source that sent the packet: what the policy takes for one source.
     pub source: Prefix,
     /// The reason that the packet was refused for.
     pub reason: Reason,
@@ -50,7 +50,7 @@ pub struct Telling<'t> {
 pub struct Dropped {
     /// When: UTC, RFC 3339.
     pub at: String,
-    /// Who sent it: an address, or the prefix that the policy takes for one source.
+    /// The source that sent the packet: an address, or the prefix that the policy takes for one source.
     pub source: String,
     /// By the names that `stats` counts under.
     pub reason: String,

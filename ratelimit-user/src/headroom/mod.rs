@@ -40,7 +40,7 @@ impl Headroom {
         self.lost.is_none()
     }
 
-    /// Why it was lost, if it is.
+    /// Why headroom was lost, if it is.
     pub fn reason(&self) -> Option<&str> {
         self.lost.as_deref()
     }

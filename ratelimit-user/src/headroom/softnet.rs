@@ -9,7 +9,7 @@
 /// What one CPU has counted so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SoftnetQueue {
-    /// Its number; that of the line where the kernel does not tell.
+    /// The number of the CPU; the number of the line where the kernel does not tell.
     cpu: u32,
     dropped: u32,
     squeezed: u32,

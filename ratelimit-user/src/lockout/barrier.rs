@@ -48,7 +48,7 @@ enum Barrier {
     Limit { of: LimitOf, name: String, rate: Rate, need: String },
 }
 
-/// Somebody who would be cut off, and by what.
+/// An address that would be cut off, and by what.
 #[derive(Clone, Debug)]
 pub struct CutOff<'v> {
     who: &'v Vital,
@@ -56,7 +56,7 @@ pub struct CutOff<'v> {
 }
 
 impl<'v> CutOff<'v> {
-    /// Who would be.
+    /// The address that would be cut off.
     pub fn who(&self) -> &'v Vital {
         self.who
     }

@@ -21,7 +21,7 @@ const SSH_SERVERS: [&str; 3] = ["sshd", "sshd-session", "dropbear"];
 /// Sessions that are remembered; nobody looks after more by hand, and somebody else could open any number.
 const MAX_SESSIONS: usize = 4096;
 
-/// Everybody who must not be cut off, but for whoever gives an order. `own` are this host's addresses.
+/// All addresses that must not be cut off, but for that of the operator who gives an order. `own` are this host's addresses.
 pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>) -> io::Result<Vec<Vital>> {
     let mut vital = Vec::new();
     for (address, local, port) in sessions(proc)? {

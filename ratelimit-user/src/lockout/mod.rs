@@ -1,4 +1,4 @@
-//! Who must not be cut off from this host, and what would do it.
+//! Addresses that must not be cut off from this host, and changes that would do it.
 //!
 //! `discover` looks at the host; everything else is pure. What is on the allow list is never cut off: it passes before
 //! blocks and limits are asked.

@@ -1,4 +1,4 @@
-//! Who sends most, as metrics: for who asks for it, because each source is a series.
+//! The sources that send most, as metrics: only where the policy asks for them, because each source is a series.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 

@@ -21,7 +21,7 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
     let mut group = RunningGroup(child.id().and_then(|id| Pid::from_raw(id as i32)));
     let work = async {
         if let Some(mut stdin) = child.stdin.take() {
-            // Who does not read its input may still do its work.
+            // A command that does not read its input may still do its work.
             let _unread = stdin.write_all(body).await;
         }
         child.wait().await

@@ -1,4 +1,4 @@
-//! Telling others of attacks: webhooks and commands. Nobody waits for them.
+//! Telling others of attacks: webhooks and commands. Nothing else waits for them.
 //!
 //! ```text
 //!   tell -> queue of each notifier (bounded, oldest goes first) -> pace -> one attempt at a time, again later if it fails

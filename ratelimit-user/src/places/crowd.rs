@@ -1,4 +1,4 @@
-//! Who is here, in the order in which they lose their places. Pure but for letting go: time is an argument.
+//! The connections of a listener, in the order in which they lose their places. Pure but for letting go: time is an argument.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -49,7 +49,7 @@ pub(super) struct Crowd {
     borrowed: usize,
     next: u64,
     members: HashMap<u64, CrowdMember>,
-    /// By what was last seen of everybody. Nobody moves forward by itself, so whoever is first and has not moved is first.
+    /// Connections by what was last seen of them. A connection does not move forward by itself, so one that is first and has not moved is first.
     order: BTreeSet<CrowdRank>,
     /// How many connections in the order are unproven.
     unproven: usize,
@@ -120,7 +120,7 @@ impl Crowd {
         guest
     }
 
-    /// Who loses its place first.
+    /// The connection that loses its place first.
     fn first(&mut self, now_ms: u64) -> Option<CrowdRank> {
         let seen = *self.order.first()?;
         if seen.is_proven { self.longest_idle(now_ms) } else { Some(seen) }
@@ -131,7 +131,7 @@ impl Crowd {
         let known = CrowdRank { is_proven: true, since_ms: 0, id: 0 };
         loop {
             let seen = *self.order.range(known..).next()?;
-            // Nobody is last seen in the future: whoever was seen now is not looked at again.
+            // A connection is never last seen in the future: one that was seen now is not looked at again.
             let rank = self.members.get(&seen.id)?.guest.rank(now_ms).max(seen);
             if rank == seen {
                 return Some(seen);
@@ -179,7 +179,7 @@ impl Crowd {
             self.unfinished.insert((due_ms, id));
             self.bytes += bytes;
         }
-        // Who has had most of its time goes: who means it has sent the rest long ago.
+        // The connection that has had most of its time goes: an honest one has sent the rest of its request long ago.
         while self.bytes > MAX_UNFINISHED
             && let Some((_, oldest)) = self.unfinished.first().copied()
             && self.dismiss(oldest)

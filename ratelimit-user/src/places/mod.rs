@@ -78,7 +78,7 @@ pub struct ConnectionPlaces {
 #[derive(Debug)]
 pub struct Place(Arc<Guest>);
 
-/// Who has a place. Its connection says here what it is doing.
+/// A connection that has a place. The connection says here what it is doing.
 #[derive(Debug)]
 pub struct Guest {
     id: u64,
@@ -108,13 +108,13 @@ impl ConnectionPlaces {
             let wait = match self.room() {
                 Room::Free(guest) => return Place(guest),
                 Room::Made(guest) => {
-                    // Whoever has lost its place on this thread closes its connection now.
+                    // A connection of this thread that has lost its place closes itself now.
                     tokio::task::yield_now().await;
                     return Place(guest);
                 }
                 Room::After(wait) => wait,
             };
-            // Who was in the way may be known a moment later.
+            // A connection that was in the way may be proven a moment later.
             tokio::time::sleep(wait.min(LOOK_AGAIN)).await;
         }
     }
@@ -153,7 +153,7 @@ impl ConnectionPlaces {
 }
 
 impl Place {
-    /// Who has it.
+    /// The connection that has the place.
     pub fn guest(&self) -> &Arc<Guest> {
         &self.0
     }
@@ -181,7 +181,7 @@ impl Drop for Place {
 }
 
 impl Guest {
-    /// Somebody, where it does not matter who.
+    /// A connection for tests, where it does not matter which.
     #[cfg(test)]
     pub(super) fn anybody() -> Arc<Self> {
         let minute = Duration::from_secs(60);
@@ -215,7 +215,7 @@ impl Guest {
         self.places.crowd().holds(self.id, bytes, due_ms);
     }
 
-    /// Where it is in the queue of those who lose their places.
+    /// Where the connection is in the queue of those that lose their places.
     fn rank(&self, now_ms: u64) -> CrowdRank {
         let is_proven = self.is_proven.load(Ordering::Relaxed);
         let since_ms = match is_proven {

@@ -31,7 +31,7 @@ pub const SENTINEL_PORT: u16 = 26379;
 pub struct StoreAddress {
     /// One server, Sentinels or a cluster.
     pub place: StorePlace,
-    /// Who we are; none for the default user without a password.
+    /// The login at the store; `None` for the default user without a password.
     pub login: Option<StoreLogin>,
     /// The database; always 0 in a cluster.
     pub database: u32,
@@ -69,7 +69,7 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// Who we are. Its password is not in any output.
+/// The login at the store. The password is not in any output.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreLogin {
     /// The user of the access control list; none is the default user.
@@ -101,7 +101,7 @@ pub struct Tls {
 pub struct Identity {
     /// The certificate chain, PEM.
     pub cert: PathBuf,
-    /// Its private key, PEM.
+    /// The private key of the certificate, PEM.
     pub key: PathBuf,
 }
 

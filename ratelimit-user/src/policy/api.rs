@@ -108,7 +108,7 @@ impl Api {
 /// An API of the policy, with its key and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Api {
-    /// Its name, or [`ANY_API`].
+    /// The name of the API, or [`ANY_API`].
     pub name: String,
     /// What requests are counted by: those that are alike in all of these share the limits.
     pub key: Vec<KeyPart>,

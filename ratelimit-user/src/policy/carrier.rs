@@ -40,7 +40,7 @@ const PROTOCOLS_AT: u32 = PORT_SLOTS as u32;
 pub(super) const END: u32 = PROTOCOLS_AT + PROTOCOL_SLOTS as u32;
 
 impl Carrier {
-    /// The one of this name.
+    /// The protocol of this name.
     pub fn named(word: &str) -> Option<Self> {
         match word {
             "tcp" => Some(Self::Ports(Protocol::Tcp)),
@@ -50,7 +50,7 @@ impl Carrier {
         }
     }
 
-    /// The one of this number.
+    /// The protocol of this number.
     pub fn numbered(number: u8) -> Self {
         match number {
             TCP => Self::Ports(Protocol::Tcp),

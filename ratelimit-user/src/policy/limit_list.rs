@@ -28,7 +28,7 @@ pub enum LimitList {
 }
 
 impl LimitList {
-    /// Whether it has room for one more limit in this meter.
+    /// Whether the list has room for one more limit in this meter.
     pub(super) fn takes(&self, rates: &[Rate], meter: Meter) -> bool {
         let first = rates.iter().all(|rate| rate.meter != meter);
         match self {

@@ -31,7 +31,7 @@ pub struct Listen {
     pub operator_token_file: Option<PathBuf>,
     /// What TCP listeners speak TLS with.
     pub tls: Option<ListenTls>,
-    /// Who may use sockets in the file system.
+    /// The users who may use sockets in the file system.
     pub socket_rights: SocketRights,
     /// The proxies whose word about the address of a caller counts.
     pub trusted_proxies: Vec<Prefix>,
@@ -49,7 +49,7 @@ pub enum ListenEndpoint {
     Unix(PathBuf),
 }
 
-/// Who may use sockets in the file system.
+/// The users who may use sockets in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRights {
     /// Mode of the socket file: who may write to the file may ask.
@@ -69,9 +69,9 @@ impl Default for SocketRights {
 pub struct ListenTls {
     /// The chain that is shown, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// The private key of the certificate, PEM.
     pub key: PathBuf,
-    /// Who must have signed the certificates of callers, PEM; callers need none without it.
+    /// The authority that must have signed the certificates of callers, PEM; callers need none without it.
     pub client_ca: Option<PathBuf>,
 }
 

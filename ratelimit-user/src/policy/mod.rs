@@ -190,7 +190,7 @@ impl Policy {
         self.mode
     }
 
-    /// Who has limits of its own.
+    /// The users that have limits of their own.
     pub fn users(&self) -> &Users {
         &self.users
     }

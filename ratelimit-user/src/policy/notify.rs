@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::fields::{Fields, NONE, followed};
 
-/// Somebody who is told of attacks.
+/// A notifier: a webhook or a command that is told of attacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notifier {
     /// What `status` and the log call it.

@@ -123,7 +123,7 @@ impl Prefix {
         if alone { self.address.to_string() } else { self.to_string() }
     }
 
-    /// Whether it is of the IPv4 family.
+    /// Whether the prefix is of IPv4.
     pub fn is_v4(&self) -> bool {
         self.address.is_ipv4()
     }

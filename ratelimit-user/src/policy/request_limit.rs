@@ -12,7 +12,7 @@ use super::fields::words;
 /// A limit of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestLimit {
-    /// Its rate; the meter has no meaning.
+    /// The rate of the limit; the meter in it has no meaning.
     pub rate: Rate,
     /// The time zone whose days and months its windows are, if they are the calendar's.
     pub zone: Option<String>,

@@ -85,7 +85,7 @@ pub enum SourceError {
         index: usize,
         /// The rejected value, as the policy file has it.
         rate: Rate,
-        /// The one that decides instead.
+        /// The limit that decides instead.
         by: Rate,
     },
     /// A source prefix of no bits, or too many.

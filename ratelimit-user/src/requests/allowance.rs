@@ -11,7 +11,7 @@ use crate::{
 /// What one key may have: limits that all hold.
 #[derive(Debug)]
 pub struct Allowance {
-    /// Its place among all.
+    /// The index of the allowance among all of them.
     pub id: usize,
     /// The name of the allowance.
     pub name: String,
@@ -34,9 +34,9 @@ pub struct Allowance {
     pub(super) terms: u64,
     /// Tells keys of its list of limits from those of lists that it had before.
     pub(super) salt: u64,
-    /// Its name through changes of the policy; none for what is counted in the store.
+    /// The name that the allowance keeps through changes of the policy; `None` if the store counts it.
     pub(super) ancestry: Option<String>,
-    /// Whether it is what this host gives of an allowance that it otherwise counts with others.
+    /// Whether this is the part that this host gives by itself of an allowance that hosts count together.
     pub(super) is_for_one_host: bool,
     /// What was counted under lists that it had before, the newest first.
     pub(super) inherits: Vec<Inheritance>,
@@ -63,7 +63,7 @@ pub struct AllowanceLimit {
     pub queue: bool,
     /// The index of the limit's first word among the words of the key.
     pub at: usize,
-    /// What it has in common with limits that go on with what it counted: algorithm and window, as the policy has them.
+    /// The algorithm and window as the policy has them: a limit that has the same goes on with what was counted.
     pub(super) kin: String,
 }
 
@@ -92,7 +92,7 @@ impl AllowanceLimit {
         self.margin.as_ref().map_or(&self.meter, |margin| &margin.meter)
     }
 
-    /// How it is counted while the host has headroom, or has none.
+    /// How the limit is counted while the host has headroom, or has none.
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
             None => InForce { meter: &self.meter, held_back: 0, margin: 0, is_wide: false },

@@ -11,9 +11,9 @@ pub(super) type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
 /// The rules of one API.
 #[derive(Debug)]
 pub struct ApiRules {
-    /// Its name, as counters have it.
+    /// The name of the API, as counters have it.
     pub name: Arc<str>,
-    /// Its place in the policy file.
+    /// The index of the API in the policy file.
     pub index: usize,
     /// Decisions by outcome, kept through changes of the policy.
     pub tally: Arc<Tally>,

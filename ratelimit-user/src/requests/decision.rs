@@ -140,7 +140,7 @@ impl Outcome {
     /// All words, in the order of [`Outcome::index`].
     pub const NAMES: [&'static str; 5] = ["allowed", "in_margin", "deprioritised", "delayed", "refused"];
 
-    /// Its place among [`Outcome::NAMES`].
+    /// The index of the outcome among [`Outcome::NAMES`].
     pub const fn index(self) -> usize {
         match self {
             Self::Allowed => 0,

@@ -311,7 +311,7 @@ impl DecisionService {
         &self.engine
     }
 
-    /// How it is doing, as `status` and metrics show it.
+    /// The state of the decision service, as `status` and metrics show it.
     pub fn status(&self) -> RequestsStatus {
         let (usage, rules) = (self.engine.usage(), self.engine.rules());
         let decisions = rules.apis().into_iter().flat_map(|api| {
@@ -369,7 +369,7 @@ impl DecisionService {
         if asking == Asking::Peeking {
             return;
         }
-        // Nobody gets an address blocked by naming it.
+        // Naming an address in a question does not get it blocked.
         if let (false, true, Some(escalation), Some(ip)) =
             (outcome.is_served(), request.vouched, &api.escalation, request.ip)
         {

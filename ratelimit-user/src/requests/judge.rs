@@ -31,7 +31,7 @@ pub(super) struct Moment {
 pub enum JudgeMode {
     /// The request is to be served: it counts.
     Take,
-    /// Somebody wants to know.
+    /// The caller only wants to know what is left.
     Peek,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn judge<'r>(
     moment: Moment,
     mode: JudgeMode,
 ) -> Decision<'r> {
-    // Who only looks is shown what is left, not what would be.
+    // A peek is shown what is left, not what would be.
     let taken = if mode == JudgeMode::Take { request.cost } else { 0 };
     let mut finding = Finding { taken, ..Finding::default() };
     let mut places = [None; MAX_COUNTER_KEYS];

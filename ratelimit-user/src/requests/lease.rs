@@ -205,7 +205,7 @@ impl RequestLease {
             self.expires_us = expires_us;
             let life_us = self.talk.life_us;
             self.renew_us = expires_us - life_us / LATE - spread_us(self.talk.said_us, life_us);
-            // Who was given less than it wanted is near the limit, where the store decides.
+            // A host that was given less than it wanted is near the limit, where the store decides.
             self.renew_below = if told.granted == said.wanted { self.talk.portion / LOW } else { 0 };
         }
     }

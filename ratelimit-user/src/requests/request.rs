@@ -7,7 +7,7 @@ use crate::policy::some;
 /// A question. Nothing in it is owned: it is asked and forgotten.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Who asks; empty if nobody in particular.
+    /// The user who makes the request; empty if no user is named.
     pub user: &'a str,
     /// The API that the request is for.
     pub api: &'a str,

@@ -47,7 +47,7 @@ impl Turns {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Somebody has left.
+    /// Records that a caller has left the queue.
     pub(super) fn leave(&self, seat: Seat, turn_us: u64, now_us: u64) {
         let mut free = self.lock();
         if self.count.load(Ordering::Relaxed) >= MOST {

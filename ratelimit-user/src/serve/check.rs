@@ -57,7 +57,7 @@ pub async fn serve(stream: ClientStream, door: Door) {
     let visit = Visit { door, pulse: Arc::clone(&pulse) };
     let service = service_fn(|request| visit.respond(request));
     let connection = http1::Builder::new()
-        // Nobody caches these answers.
+        // Caches must not keep these answers.
         .auto_date_header(false)
         // Answers are short: one copy costs less than a second piece.
         .writev(false)
@@ -102,7 +102,7 @@ impl Visit {
             "/v1/reset" => self.admit_reset(request.headers())?,
             _ => self.admit(request.headers())?,
         }
-        // Who asks only whether the service lives has shown nothing.
+        // A caller that only asks whether the service lives has shown nothing.
         if !is_open || self.door.token.is_none() {
             self.door.guest.is_proven_now();
         }

@@ -8,7 +8,7 @@ use crate::{places::Guest, requests::decision_service::DecisionService, web::gal
 /// What a caller has to show, and may ask.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// Everybody asks here.
+    /// The decision service that callers ask.
     pub decisions: Arc<DecisionService>,
     /// What this caller must show first, if anything.
     pub token: Option<Arc<Token>>,

@@ -73,12 +73,12 @@ pub enum ClientStream {
     Unix(UnixStream),
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A host with this address.
     Host(IpAddr),
-    /// Somebody on this host who may open the socket's file.
+    /// A process on this host that may open the socket's file.
     Local,
 }
 

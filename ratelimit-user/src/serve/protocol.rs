@@ -14,7 +14,7 @@ pub enum ServedProtocol {
 }
 
 impl ServedProtocol {
-    /// What it is called while TLS is agreed on.
+    /// The name of the protocol in TLS (ALPN), if it has one.
     pub(super) fn in_tls(self) -> Option<&'static [u8]> {
         match self {
             Self::Http => Some(b"http/1.1"),

@@ -101,7 +101,7 @@ impl RespConnection {
     async fn converse(&mut self) -> io::Result<()> {
         loop {
             let Some(mut scratch) = self.receive().await? else { return Ok(()) };
-            // Who has lost its place is about to be hung up on; nothing more is carried out.
+            // A connection that has lost its place is about to be closed; none of its commands is carried out any more.
             let Some(busy) = self.session.door.guest.begin() else { return Ok(()) };
             let (input, output) = scratch.split();
             let (used, pause) = answer(&mut self.session, input, output).await;
@@ -301,7 +301,7 @@ fn is_put_off(session: &mut Session, verb: RespVerb, request: &[u8], output: &mu
 
 /// What came of a command.
 enum Done {
-    /// Its answer may be sent after this time.
+    /// The answer may be sent after this time.
     At(Hold),
     /// The connection ends.
     Close,

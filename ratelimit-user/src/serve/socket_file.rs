@@ -26,7 +26,7 @@ pub(super) struct SocketFile {
 pub(super) fn bind(path: &Path, rights: &SocketRights) -> io::Result<(UnixListener, SocketFile)> {
     let group = rights.group.as_deref().map(number_of).transpose()?;
     make_way(path)?;
-    // Nobody slips in before the rights are as they should be.
+    // No caller slips in before the rights are as they should be.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);

@@ -28,7 +28,7 @@ pub struct ReasonFlow {
 /// What came for one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceFlow {
-    /// Its name; empty for packets of no service.
+    /// The name of the service; empty for packets of no service.
     pub service: String,
     /// What was handed on.
     pub passed: Flow,

@@ -62,7 +62,7 @@ pub struct Columns {
 pub struct ServiceCount {
     /// The name of the service.
     pub service: String,
-    /// Its reasons, as far as they occurred.
+    /// The reasons that occurred for the service.
     #[serde(flatten)]
     pub columns: Columns,
 }

@@ -53,7 +53,7 @@ pub struct ClusterHost {
     pub host: String,
     /// `here`, `late` or `away`.
     pub state: String,
-    /// When it was last heard of.
+    /// How many milliseconds ago the host was last heard of.
     pub seen_ms_ago: u64,
     /// Changes of blocks that it has not heard of yet.
     pub behind: u64,

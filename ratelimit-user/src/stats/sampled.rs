@@ -18,7 +18,7 @@ use ratelimit_ebpf::{
 pub struct Sampled {
     /// When, on the kernel's monotonic clock.
     pub time_ns: u64,
-    /// Who sent it; `None` if the frame is not IP.
+    /// The source that sent the frame; `None` if the frame is not IP.
     pub source: Option<IpAddr>,
     /// Destination port; 0 without one.
     pub port: u16,
@@ -28,7 +28,7 @@ pub struct Sampled {
     pub is_udp: bool,
     /// 0, or one more than the index of a service.
     pub service: u32,
-    /// Why it ended as it did.
+    /// The reason that the frame ended with.
     pub reason: Reason,
     /// What became of it.
     pub fate: Fate,
@@ -44,7 +44,7 @@ impl Sampled {
     /// From the header of a sample, and the first bytes of its frame.
     pub fn of(header: SampleHeader, frame: &[u8]) -> Self {
         let fate = Fate::ALL[(header.slot % SERVICE_SLOTS / REASON_SLOTS) as usize];
-        // Who was told that a packet is refused has not been served, as in the counters.
+        // A sender that was told of a refusal has not been served, as in the counters.
         let verdict = match header.action {
             ACTION_PASS => Verdict::Pass,
             ACTION_REPLY if fate != Fate::Rejected => Verdict::Reply,

@@ -1,4 +1,4 @@
-//! Who sends most, from a sample of all frames.
+//! The senders that send most, from a sample of all frames.
 //!
 //! A frame that was chosen with probability 1/w stands for w frames (Horvitz and Thompson 1952). The sum of what the samples of a source stand for
 //! is an unbiased estimate of its frames, with the variance Σ (w² - w): nothing at all while every frame is sampled, and 1.96 √(w n) to
@@ -31,13 +31,13 @@ pub enum Who {
 /// What somebody sent in the span of a view. Numbers of packets and bytes are estimates; `error_packets` says how good.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Talker {
-    /// Who, if this is a source: an address, or what the policy takes for one.
+    /// The source, if the talker is one: an address, or what the policy takes for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Who, if this is a prefix.
+    /// The prefix, if the talker is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Who, if this is a user; the user that a source belongs to.
+    /// The user, if the talker is one; otherwise the user that a source belongs to.
     #[serde(default)]
     pub user: Option<String>,
     /// Packets that were handed on.

@@ -42,9 +42,9 @@ pub struct SamplingNote {
 pub struct StatsView {
     /// Version of this form.
     pub version: u32,
-    /// When it ended: UTC, RFC 3339.
+    /// When the span ended: UTC, RFC 3339.
     pub at: String,
-    /// When it ended, in milliseconds since 1970.
+    /// When the span ended, in milliseconds since 1970.
     pub unix_ms: u64,
     /// How long it was.
     pub span_ms: u64,
@@ -88,7 +88,7 @@ pub struct StatsSpan<'s> {
     pub lost: u64,
     /// How long it was.
     pub span_ms: u64,
-    /// When it ended, in milliseconds since 1970.
+    /// When the span ended, in milliseconds since 1970.
     pub unix_ms: u64,
     /// The policy in force.
     pub policy: &'s Policy,

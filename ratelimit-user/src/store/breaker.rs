@@ -42,7 +42,7 @@ impl Breaker {
         }
     }
 
-    /// Whether it has failed so often that it counts as gone.
+    /// Whether the store has failed so often that it counts as gone.
     pub fn is_open(&self) -> bool {
         self.probe.is_some()
     }

@@ -43,7 +43,7 @@ struct Section {
 /// A policy that was not tried yet.
 #[derive(Clone, Debug)]
 pub struct PolicyDraft {
-    /// What it was drawn from, in a line.
+    /// The traffic that the suggestion was drawn from, in a line.
     observed: String,
     sections: Vec<Section>,
 }

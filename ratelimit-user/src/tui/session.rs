@@ -27,7 +27,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How long to wait before asking again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whoever may ask the daemon.
+/// A host that can be asked about its traffic.
 pub trait WatchedHost: Send + Sync + 'static {
     /// The next second of traffic. Takes about a second.
     fn view(&self) -> Result<StatsView, Failure>;

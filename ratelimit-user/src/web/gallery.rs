@@ -22,7 +22,7 @@ use crate::{
 
 /// Between two pictures.
 const EVERY: Duration = Duration::from_secs(1);
-/// Who may look at once, beside those with an operator's token.
+/// Browsers that may look at once, beside those with an operator's token.
 pub const MAX_VIEWERS: usize = 16;
 /// Places that only those have who show an operator's token: nobody else on this host keeps them out.
 const OPERATOR_VIEWERS: usize = 4;
@@ -43,13 +43,13 @@ struct GalleryState {
     metrics: MetricsSource,
 }
 
-/// Whoever takes pictures, from when somebody begins to look until nobody does.
+/// Takes pictures, from when a browser begins to look until none does.
 pub trait Camera: Send {
     /// What there is to see now, as an event of a stream.
     fn take(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
-/// Somebody who looks, until it is dropped.
+/// A browser that looks, until it is dropped.
 #[derive(Debug)]
 pub struct Viewer {
     pictures: watch::Receiver<Option<Bytes>>,
@@ -134,7 +134,7 @@ impl Gallery {
                 }
                 tokio::time::sleep_until(begun + every).await;
             }
-            // Nobody begins with a picture of long ago.
+            // A browser never begins with a picture of long ago.
             self.0.pictures.send_replace(None);
         }
     }

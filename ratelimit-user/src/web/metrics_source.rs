@@ -5,7 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 /// The metrics now, in Prometheus' text format, or a sentence about why not.
 type MetricsText = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
-/// Whoever makes the metrics.
+/// A function that makes the metrics.
 #[derive(Clone)]
 pub struct MetricsSource(Arc<dyn Fn() -> MetricsText + Send + Sync>);
 

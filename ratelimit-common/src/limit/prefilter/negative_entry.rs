@@ -80,7 +80,7 @@ pub const fn next_step(now_q8: u64) -> u64 {
 /// miss an entry or take its cause for another.
 #[inline(always)]
 pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCause> {
-    // Whoever else the word denies, the bits of the tag are left, and the first cause is none at all.
+    // Whichever other source the word denies, the bits of the tag are left, and the first cause is none at all.
     let untagged = word ^ tag;
     if untagged.wrapping_sub(next_step) < TWICE_THE_LONGEST_STEPS {
         return Some(NegativeCause::Packets);

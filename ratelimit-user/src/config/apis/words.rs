@@ -102,7 +102,7 @@ pub(super) fn on_limit(written: Option<&At<String>>, problems: &mut Problems<'_>
     }
 }
 
-/// Whoever waits holds a place in time, which only buckets have.
+/// A delayed request holds a place in time, which only buckets have.
 pub(super) fn judge_delay(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     let (OnRefusal::Delay(_), Some((text, at))) = (api.on_limit, &table.on_limit) else { return };
     let mut limits = api.lists().flatten();

@@ -14,7 +14,7 @@ pub struct Block {
     /// The host that blocked it on all of them; absent for a block of this host alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Why it does not hold here, if it does not.
+    /// Why the block does not hold here, if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

@@ -57,7 +57,7 @@ pub enum Order {
         /// Whether the order is for all hosts of the cluster.
         #[serde(default)]
         cluster: bool,
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -89,7 +89,7 @@ pub enum Order {
     AllowDel {
         /// The prefix, as CIDR.
         prefix: String,
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -111,7 +111,7 @@ pub enum Order {
         /// Whether the new rate is also written into the file that the policy came from.
         #[serde(default)]
         save: bool,
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -127,7 +127,7 @@ pub enum Order {
         /// The user, and what changes.
         #[serde(flatten)]
         user: UserOrder,
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -159,7 +159,7 @@ pub enum Order {
         text_follows: Option<u64>,
         /// The policy is rolled back unless it is confirmed within this time.
         confirm_ns: Option<u64>,
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
@@ -167,7 +167,7 @@ pub enum Order {
     Confirm,
     /// Back to the policy before the last change.
     Rollback {
-        /// Who gives the order.
+        /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One question to the decision engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestQuestion {
-    /// Who asks; empty if nobody in particular.
+    /// The user who makes the request; empty if no user is named.
     #[serde(default)]
     pub user: String,
     /// The API that the request is for.
@@ -37,7 +37,7 @@ pub struct DecisionInfo {
     pub outcome: String,
     /// The limit that decided, or is nearest to its end.
     pub policy: Option<String>,
-    /// Its units per window.
+    /// The units per window of that limit.
     pub limit: Option<u64>,
     /// The window of that limit in seconds.
     pub window_seconds: Option<u64>,

@@ -12,7 +12,7 @@ pub struct UserOrder {
     pub plan: Option<String>,
     /// Limits of its own, instead of its plan's.
     pub network: Vec<String>,
-    /// Its plan's limits again.
+    /// The user gets the limits of its plan again.
     pub inherit: bool,
     /// Also write it into the file that the policy came from.
     pub save: bool,

@@ -48,7 +48,7 @@ struct Here<'h> {
     policy: &'h Policy,
     lists: &'h Lists,
     now_ns: u64,
-    /// Who must not be cut off, as of one moment for all blocks of an answer.
+    /// Addresses that must not be cut off, as of one moment for all blocks of an answer.
     lookout: RefCell<&'h mut Lookout>,
     at: Instant,
 }

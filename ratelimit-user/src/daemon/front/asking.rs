@@ -73,7 +73,7 @@ where
             let hear = async {
                 while let Some(Numbered { number, said }) = frame::read(&mut answers, largest).await? {
                     let asked = waiting.open().as_mut().and_then(|waiting| waiting.remove(&number));
-                    // Whoever has asked may have gone.
+                    // The caller who has asked may have gone.
                     let _gone = asked.map(|asked| asked.send(said));
                 }
                 Ok(())

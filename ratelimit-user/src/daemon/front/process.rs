@@ -62,7 +62,7 @@ type HostLine = Asker<FrontAsks, HostAnswers>;
 pub struct FrontProcess {
     asked: StdUnix,
     asking: StdUnix,
-    /// Whoever has started this process, if it was not the daemon.
+    /// The process that has started this one, if it was not the daemon.
     supervisor: SupervisorSocket,
     /// What an operator should know about the rights that are left.
     warnings: Vec<&'static str>,
@@ -390,7 +390,7 @@ async fn pass_on_orders(line: HostLine, mut orders: tokio::sync::mpsc::Receiver<
                 Some(HostAnswers::Reply(answer)) => *answer,
                 _ => stopping(),
             };
-            // Who has hung up meanwhile gets no answer; the order counts.
+            // A browser that has hung up meanwhile gets no answer; the order counts.
             let _unread = reply.send(answer);
         });
     }

@@ -25,9 +25,9 @@ pub(super) type HttpAnswer = Response<Full<Bytes>>;
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What is left of the limit that is nearest to its end.
 const STANDING: HeaderName = HeaderName::from_static("ratelimit");
-/// That the request is to be served after others.
+/// The field that says that the request is to be served after others.
 const PRIORITY: HeaderName = HeaderName::from_static("x-ratelimit-priority");
-/// That the request is above its limit, in the margin.
+/// The field that says that the request is above its limit, in the margin.
 const MARGIN: HeaderName = HeaderName::from_static("x-ratelimit-margin");
 /// For how many milliseconds the answer was held.
 const DELAYED: HeaderName = HeaderName::from_static("x-ratelimit-delayed");

@@ -244,7 +244,7 @@ impl Visit {
     }
 }
 
-/// Somebody who looks, and what it holds meanwhile.
+/// A browser that looks, and what it holds meanwhile.
 struct Viewing {
     viewer: Viewer,
     /// What could be shown, as it was when this began.

@@ -146,7 +146,7 @@ impl<'q> QuestionDraft<'q> {
         }
     }
 
-    /// Whether it is not to be counted.
+    /// Sets whether the question only peeks and charges nothing.
     pub(super) fn give_peek(&mut self, peek: bool) -> Result<(), String> {
         once(&mut self.peek, peek, "peek", bool::to_string)
     }

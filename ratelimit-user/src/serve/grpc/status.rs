@@ -13,7 +13,7 @@ pub enum Code {
     InvalidArgument = 3,
     /// It took too long to ask.
     DeadlineExceeded = 4,
-    /// Nobody by that name.
+    /// Nothing has that name.
     NotFound = 5,
     /// More than there is room for.
     ResourceExhausted = 8,

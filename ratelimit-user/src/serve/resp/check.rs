@@ -220,7 +220,7 @@ pub async fn check(
         decision.outcome
     });
     Ok(match outcome.await? {
-        // Who only looks does not wait.
+        // A peek does not wait.
         Outcome::Delayed { wait_us } if question.asking == Asking::Counted => {
             let turns = Vec::from_iter(door.decisions.turn(&request, wait_us));
             Some(Hold { wait: Duration::from_micros(wait_us), turns })

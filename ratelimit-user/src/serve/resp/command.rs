@@ -118,14 +118,14 @@ pub fn is_http(arguments: &[&[u8]]) -> bool {
 }
 
 impl Command {
-    /// Whether it takes so many arguments, with its name.
+    /// Whether the command takes so many arguments, with its name counted.
     #[inline]
     pub fn takes(&self, count: usize) -> bool {
         let count = count as i32;
         if self.arity < 0 { count >= -self.arity } else { count == self.arity }
     }
 
-    /// Whether it may be asked by somebody who has shown no token.
+    /// Whether callers may use the command before they have shown the token.
     pub fn is_open(&self) -> bool {
         matches!(
             self.verb,

@@ -82,7 +82,7 @@ impl Session {
             if command::is_http(arguments) {
                 return Called::Http;
             }
-            // Who has shown nothing is told nothing.
+            // A caller that has shown no token is told nothing.
             match self.is_known() {
                 true => command::unknown(arguments, reply),
                 false => reply.error(format_args!("{TOKEN_FIRST}")),

@@ -26,7 +26,7 @@ pub struct ServerFacts {
     pub role: Role,
     /// How much it may hold, in bytes; 0 is no limit.
     pub maxmemory: u64,
-    /// What it does when that is reached: `noeviction`, `allkeys-lru`, ...
+    /// What the server does when its memory is full: `noeviction`, `allkeys-lru`, ...
     pub maxmemory_policy: String,
 }
 
@@ -40,12 +40,12 @@ pub enum Role {
 }
 
 impl ServerFacts {
-    /// Whether it may forget any key, also ours, when its memory is full.
+    /// Whether the server may forget any key, also ours, when its memory is full.
     pub fn evicts_all_keys(&self) -> bool {
         self.maxmemory_policy.starts_with("allkeys-")
     }
 
-    /// Whether it may forget keys that have a lifetime, as all of ours have.
+    /// Whether the server may forget keys that have a lifetime, as all of ours have.
     pub fn evicts_volatile_keys(&self) -> bool {
         self.maxmemory_policy.starts_with("volatile-")
     }
@@ -62,7 +62,7 @@ impl ServerFacts {
         })
     }
 
-    /// Whether it is the same server, since the same start and in the same role, whatever its settings are.
+    /// Whether both are the same server, since the same start and in the same role, whatever its settings are.
     pub fn is_same_server(&self, other: &Self) -> bool {
         (&self.at, &self.run_id, self.role) == (&other.at, &other.run_id, other.role)
     }

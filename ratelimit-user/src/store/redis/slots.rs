@@ -30,7 +30,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Who serves which slot, as far as we know.
+/// The server of each slot, as far as we know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotMap {
     /// First slot, last slot, master; later ranges win.

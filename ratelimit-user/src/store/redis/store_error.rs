@@ -119,7 +119,7 @@ impl StoreError {
         }
     }
 
-    /// Whether it may pass by itself. What is not needs somebody to change something; asking again soon is no use.
+    /// Whether the error may pass by itself. Other errors need somebody to change something; asking again soon is no use.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. }

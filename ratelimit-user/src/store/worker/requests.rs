@@ -71,7 +71,7 @@ impl<B: Backend> Worker<B> {
         let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
         let answers = self.ask(&inquiries).await;
         for (told, answer) in dealt(answers, waiting) {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _gone = answer.map(|answer| answer.send(told));
         }
         self.reconnect().await;

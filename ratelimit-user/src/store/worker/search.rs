@@ -191,7 +191,7 @@ impl<B: Backend> Worker<B> {
                     state.link = None;
                     state.servers.connected([]);
                 }
-                // Whoever comes back is met anew, and is looked for until then.
+                // A server that comes back is met anew, and is looked for until then.
                 state.search.met.servers = Arc::default();
                 state.search.is_wanted |= !state.is_connected();
                 state.search.problem = Some(error.clone());

@@ -45,14 +45,14 @@ pub struct Condition {
 }
 
 impl Server {
-    /// Whether it counts as away because it takes no writes, whatever else it answers.
+    /// Whether the server counts as away because it takes no writes, whatever else it answers.
     fn refuses_writes(&self) -> bool {
         self.problem.as_ref().is_some_and(StoreError::refuses_writes)
     }
 }
 
 impl Condition {
-    /// Whether it has been looked for at all.
+    /// Whether any server of the store has been looked for.
     pub fn is_known(&self) -> bool {
         self.answering + self.away > 0
     }

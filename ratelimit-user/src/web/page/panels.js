@@ -151,7 +151,7 @@ export function host(status) {
     ["Attack state", `${status.posture}, ${count(status.posture_changes)} changes`],
     ["Source table", { key: table, make: meter }],
     ["New sources", `${count(status.promotions_per_second)} in the last second, ${count(status.evictions)} evicted so far`],
-    ["Hot cells", count(status.hot_cells)],
+    ["Tracked cells", count(status.hot_cells)],
     ["Headroom", status.headroom + (status.headroom_reason ? `: ${status.headroom_reason}` : "")],
     ["Lists", `${count(status.blocked_prefixes)} blocked, ${count(status.allowed_prefixes)} allowed`],
     ["Kernel", status.kernel],

@@ -119,7 +119,7 @@ pub enum Blanket {
 /// The message `envoy.type.v3.TokenBucket`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct TokenBucket {
-    /// What it holds, from the first moment on.
+    /// The tokens that the bucket holds when it is full, as it is at first.
     #[prost(uint32, tag = "1")]
     pub max_tokens: u32,
     /// The tokens that each fill adds.
