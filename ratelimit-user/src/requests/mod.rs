@@ -24,6 +24,7 @@ mod latency;
 pub mod lease;
 pub mod leases;
 mod lineage;
+pub mod quota;
 pub mod renewal;
 mod renewals;
 pub mod request;

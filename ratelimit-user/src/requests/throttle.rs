@@ -6,10 +6,38 @@ use super::{
 };
 use crate::meter::{Meter, NEVER_US, RequestBucket};
 
+/// Nanoseconds in a microsecond, which engine and clock count in.
+const NS_IN_US: u64 = 1_000;
 /// The words of a bucket.
 pub(super) const SHAPE: Shape = Shape { words: 2, logs: 0 };
 /// What keys begin with that are no policy's.
 const SEED: u64 = u64::from_be_bytes(*b"throttle");
+
+/// A limit as a caller describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleTerms {
+    /// Units at once; what is not above 0 admits nothing.
+    pub limit: i64,
+    /// What a unit costs, in nanoseconds.
+    pub interval_ns: u64,
+    /// Units that are asked for.
+    pub quantity: u64,
+}
+
+/// What is answered, before it has a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleAnswer {
+    /// Whether the request is refused.
+    pub limited: bool,
+    /// Units at once.
+    pub limit: i64,
+    /// What is left.
+    pub remaining: i64,
+    /// How long until it would fit; none if it did, or never will.
+    pub retry_us: Option<u64>,
+    /// How long until the key has everything again.
+    pub reset_us: u64,
+}
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +50,38 @@ pub struct Throttled {
     pub retry_us: Option<u64>,
     /// How long until the bucket is full again.
     pub reset_us: u64,
+}
+
+impl ThrottleTerms {
+    /// What is answered about a key that `take` takes from.
+    pub fn answer(&self, take: impl FnOnce(&RequestBucket, u64) -> Throttled) -> ThrottleAnswer {
+        let Self { limit, interval_ns, quantity } = *self;
+        let bucket = RequestBucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
+        if limit < 1 {
+            // Nothing ever fits; the key may still owe something from when it had a limit.
+            let debt_us = take(&bucket, 0).reset_us;
+            let nothing = limit == 0 && quantity == 0 && debt_us == 0;
+            return ThrottleAnswer {
+                limited: !nothing,
+                limit,
+                remaining: 0,
+                retry_us: None,
+                reset_us: debt_us,
+            };
+        }
+        let took = take(&bucket, quantity);
+        let most_us = (bucket.capacity() * interval_ns).div_ceil(NS_IN_US);
+        // A key that owes more than it may, because the limit was higher before, is limited even when nothing is asked for.
+        let over_us = took.reset_us.saturating_sub(most_us);
+        let owes = quantity == 0 && over_us > 0;
+        ThrottleAnswer {
+            limited: took.limited || owes,
+            limit,
+            remaining: i64::try_from(took.remaining).unwrap_or(i64::MAX),
+            retry_us: if owes { Some(over_us) } else { took.retry_us },
+            reset_us: took.reset_us,
+        }
+    }
 }
 
 pub(super) fn hash(hasher: &KeyHasher, key: &[u8]) -> Hash {

@@ -1,20 +1,14 @@
 //! Envoy's rate limit quota service: proxies decide for themselves, from tokens that they were given.
 //!
 //! A report of a bucket is a question about what is left of it. What is given is charged at once, as if it had been used, and what was not is
-//! given back later ([`account`]). So nothing is given twice: tokens that proxies hold are never more than the limit allows ([`quotas`]).
-
-pub mod proxy_quota;
-pub mod quotas;
+//! given back later. So nothing is given twice: tokens that proxies hold are never more than the limit allows. [`crate::requests::quota`] keeps count of
+//! them; this file translates.
 
 use std::{collections::HashMap, future::poll_fn, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 
-use self::{
-    proxy_quota::{LIFE_S, ProxyQuota, QuotaPlan},
-    quotas::Key,
-};
 use super::{
     descriptor::DescriptorQuery,
     framing::{self, MAX_STREAMED, MessageReader, Piece, decoded, framed},
@@ -27,9 +21,21 @@ use super::{
     },
     status::GrpcStatus,
 };
-use crate::requests::{Decision, Outcome, asking::Asking, decision_service::DecisionService};
+use crate::requests::{
+    Decision, Outcome,
+    asking::Asking,
+    decision_service::DecisionService,
+    quota::{
+        QuotaTable,
+        proxy_quota::{LIFE_S, ProxyQuota, QuotaPlan},
+    },
+};
 
-pub use self::quotas::Quotas;
+/// A bucket in a domain.
+type Key = (String, BucketId);
+
+/// What all proxies hold together.
+pub type Quotas = QuotaTable<Key>;
 
 /// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;

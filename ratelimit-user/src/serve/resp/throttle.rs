@@ -1,17 +1,15 @@
 //! `CL.THROTTLE` as redis-cell answers it, and `THROTTLE` as throttlecrab does: limits that the caller describes with every question.
 //!
 //! Both count in nanoseconds: one unit costs `interval = period / count`, whole nanoseconds, and a key may owe `limit x interval`. That is a
-//! [`Bucket`] which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
+//! [`Bucket`](crate::meter::Bucket) which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
 //! same time when a caller comes with other numbers for the same key.
 
 use super::reply::RespReply;
-use crate::{
-    meter::RequestBucket,
-    requests::{decision_service::DecisionService, throttle::Throttled},
+use crate::requests::{
+    decision_service::DecisionService,
+    throttle::{ThrottleAnswer, ThrottleTerms},
 };
 
-/// Nanoseconds in a microsecond, which engine and clock count in.
-const NS_IN_US: u64 = 1_000;
 const NS_IN_S: f64 = 1e9;
 
 /// Whose words and numbers are answered with.
@@ -23,35 +21,12 @@ pub enum Dialect {
     Crab,
 }
 
-/// A limit as a caller describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThrottleTerms {
-    limit: i64,
-    interval_ns: u64,
-    quantity: u64,
-}
-
-/// What is answered, before it has a form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThrottleAnswer {
-    /// Whether the request is refused.
-    pub limited: bool,
-    /// Units at once.
-    pub limit: i64,
-    /// The units that are left.
-    pub remaining: i64,
-    /// How long until it would fit; none if it did, or never will.
-    pub retry_us: Option<u64>,
-    /// How long until the key has everything again.
-    pub reset_us: u64,
-}
-
 /// Answers one question. `arguments` are those behind the name of the command.
 pub fn answer(decisions: &DecisionService, dialect: Dialect, arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     match question(dialect, arguments) {
         Ok((key, terms)) => {
-            let standing = terms.stand(|bucket, quantity| decisions.throttle(key, bucket, quantity));
-            standing.say(dialect, reply);
+            let answer = terms.answer(|bucket, quantity| decisions.throttle(key, bucket, quantity));
+            say(&answer, dialect, reply);
         }
         Err(problem) => match dialect {
             Dialect::Cell => reply.error(format_args!("Cell error: Store error: {problem}")),
@@ -121,92 +96,59 @@ pub fn question<'a>(
     let count = number("count_per_period", count)?;
     let period = number("period", period)?;
     let quantity = quantity.map_or(Ok(1), |text| number("quantity", text))?;
-    Ok((key, ThrottleTerms::new(dialect, burst, count, period, quantity)?))
+    Ok((key, terms(dialect, burst, count, period, quantity)?))
 }
 
-impl ThrottleTerms {
-    fn new(
-        dialect: Dialect,
-        burst: i64,
-        count: i64,
-        period: i64,
-        quantity: i64,
-    ) -> Result<Self, ThrottleProblem> {
-        match dialect {
-            Dialect::Cell if count == 0 || period == 0 => return Err(ThrottleProblem::ZeroRate),
-            Dialect::Cell if count < 0 || period < 0 => {
-                return Err(ThrottleProblem::NegativeRate { count, period });
-            }
-            Dialect::Cell if quantity < 0 => return Err(ThrottleProblem::NegativeQuantity(quantity)),
-            Dialect::Crab if quantity < 0 => return Err(ThrottleProblem::Negative(quantity)),
-            Dialect::Crab if burst <= 0 || count <= 0 || period <= 0 => return Err(ThrottleProblem::NoLimit),
-            Dialect::Cell | Dialect::Crab => {}
+/// The limit that a caller describes.
+fn terms(
+    dialect: Dialect,
+    burst: i64,
+    count: i64,
+    period: i64,
+    quantity: i64,
+) -> Result<ThrottleTerms, ThrottleProblem> {
+    match dialect {
+        Dialect::Cell if count == 0 || period == 0 => return Err(ThrottleProblem::ZeroRate),
+        Dialect::Cell if count < 0 || period < 0 => {
+            return Err(ThrottleProblem::NegativeRate { count, period });
         }
-        let limit = match dialect {
-            Dialect::Cell => burst.saturating_add(1),
-            Dialect::Crab => burst,
-        };
-        // As redis-cell divides, so that both round alike.
-        let interval_ns = (period as f64 * NS_IN_S / count as f64) as u64;
-        if interval_ns == 0 {
-            return Err(ThrottleProblem::ZeroRate);
-        }
-        if limit.unsigned_abs().checked_mul(interval_ns).is_none_or(|most| most > i64::MAX as u64) {
-            return Err(ThrottleProblem::TooSlow(burst));
-        }
-        Ok(Self { limit, interval_ns, quantity: quantity.unsigned_abs() })
+        Dialect::Cell if quantity < 0 => return Err(ThrottleProblem::NegativeQuantity(quantity)),
+        Dialect::Crab if quantity < 0 => return Err(ThrottleProblem::Negative(quantity)),
+        Dialect::Crab if burst <= 0 || count <= 0 || period <= 0 => return Err(ThrottleProblem::NoLimit),
+        Dialect::Cell | Dialect::Crab => {}
     }
-
-    /// Where a key stands that `take` takes from.
-    pub fn stand(&self, take: impl FnOnce(&RequestBucket, u64) -> Throttled) -> ThrottleAnswer {
-        let Self { limit, interval_ns, quantity } = *self;
-        let bucket = RequestBucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
-        if limit < 1 {
-            // Nothing ever fits; the key may still owe something from when it had a limit.
-            let debt_us = take(&bucket, 0).reset_us;
-            let nothing = limit == 0 && quantity == 0 && debt_us == 0;
-            return ThrottleAnswer {
-                limited: !nothing,
-                limit,
-                remaining: 0,
-                retry_us: None,
-                reset_us: debt_us,
-            };
-        }
-        let took = take(&bucket, quantity);
-        let most_us = (bucket.capacity() * interval_ns).div_ceil(NS_IN_US);
-        // A key that owes more than it may, because the limit was higher before, is limited even when nothing is asked for.
-        let over_us = took.reset_us.saturating_sub(most_us);
-        let owes = quantity == 0 && over_us > 0;
-        ThrottleAnswer {
-            limited: took.limited || owes,
-            limit,
-            remaining: i64::try_from(took.remaining).unwrap_or(i64::MAX),
-            retry_us: if owes { Some(over_us) } else { took.retry_us },
-            reset_us: took.reset_us,
-        }
+    let limit = match dialect {
+        Dialect::Cell => burst.saturating_add(1),
+        Dialect::Crab => burst,
+    };
+    // As redis-cell divides, so that both round alike.
+    let interval_ns = (period as f64 * NS_IN_S / count as f64) as u64;
+    if interval_ns == 0 {
+        return Err(ThrottleProblem::ZeroRate);
     }
+    if limit.unsigned_abs().checked_mul(interval_ns).is_none_or(|most| most > i64::MAX as u64) {
+        return Err(ThrottleProblem::TooSlow(burst));
+    }
+    Ok(ThrottleTerms { limit, interval_ns, quantity: quantity.unsigned_abs() })
 }
 
-impl ThrottleAnswer {
-    fn say(&self, dialect: Dialect, reply: &mut RespReply<'_>) {
-        let Self { limited, limit, remaining, retry_us, reset_us } = *self;
-        reply.array(5);
-        match dialect {
-            Dialect::Cell => {
-                reply.integer(limited.into());
-                reply.integer(limit);
-                reply.integer(remaining);
-                reply.integer(retry_us.map_or(-1, seconds));
-                reply.integer(seconds(reset_us));
-            }
-            Dialect::Crab => {
-                reply.integer((!limited).into());
-                reply.integer(limit);
-                reply.integer(remaining);
-                reply.integer(seconds(reset_us));
-                reply.integer(if limited { retry_us.map_or(-1, seconds) } else { 0 });
-            }
+fn say(answer: &ThrottleAnswer, dialect: Dialect, reply: &mut RespReply<'_>) {
+    let ThrottleAnswer { limited, limit, remaining, retry_us, reset_us } = *answer;
+    reply.array(5);
+    match dialect {
+        Dialect::Cell => {
+            reply.integer(limited.into());
+            reply.integer(limit);
+            reply.integer(remaining);
+            reply.integer(retry_us.map_or(-1, seconds));
+            reply.integer(seconds(reset_us));
+        }
+        Dialect::Crab => {
+            reply.integer((!limited).into());
+            reply.integer(limit);
+            reply.integer(remaining);
+            reply.integer(seconds(reset_us));
+            reply.integer(if limited { retry_us.map_or(-1, seconds) } else { 0 });
         }
     }
 }

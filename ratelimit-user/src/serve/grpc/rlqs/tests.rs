@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::{
     config,
-    requests::Request,
+    requests::{Request, quota::MAX_HELD},
     serve::grpc::messages::quota::{BucketId, BucketUsage, UsageReports},
 };
 
@@ -66,7 +66,7 @@ async fn a_question_on_the_same_thread_is_answered_before_a_large_report_is_work
 async fn buckets_beyond_those_of_all_streams_are_charged_and_given_nothing() {
     let quotas = Arc::new(Quotas::default());
     let other = ("other".to_owned(), BucketId::default());
-    (0..quotas::MAX_HELD - 3).for_each(|_| assert!(quotas.join(&other)));
+    (0..MAX_HELD - 3).for_each(|_| assert!(quotas.join(&other)));
     let mut conversation = conversation(&quotas);
     let answer = conversation.answer(report(0..5)).await.unwrap_or_else(|_| panic!("it is a report"));
     assert!(answer.is_some());

@@ -2,27 +2,23 @@
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use crate::serve::grpc::messages::quota::BucketId;
-
 /// Buckets of all streams together, each counted once for every stream that has it. One takes 1 to 2 KB.
 pub const MAX_HELD: usize = 200_000;
 
-/// All buckets of all streams.
-#[derive(Debug, Default)]
-pub struct Quotas {
-    buckets: Mutex<HashMap<Key, QuotaShare>>,
+/// All buckets of all streams. `K` is how whoever asks names a bucket.
+#[derive(Debug)]
+pub struct QuotaTable<K> {
+    buckets: Mutex<HashMap<K, QuotaShare>>,
     /// Buckets of all streams together.
     held: AtomicUsize,
 }
-
-/// A bucket in a domain.
-pub type Key = (String, BucketId);
 
 /// What proxies have of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,9 +29,15 @@ pub struct QuotaShare {
     pub held: u64,
 }
 
-impl Quotas {
+impl<K> Default for QuotaTable<K> {
+    fn default() -> Self {
+        Self { buckets: Mutex::default(), held: AtomicUsize::new(0) }
+    }
+}
+
+impl<K: Clone + Eq + Hash> QuotaTable<K> {
     /// One more proxy has a bucket, if there is room.
-    pub fn join(&self, key: &Key) -> bool {
+    pub fn join(&self, key: &K) -> bool {
         if self.held.fetch_add(1, Ordering::Relaxed) >= MAX_HELD {
             self.held.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -45,7 +47,7 @@ impl Quotas {
     }
 
     /// One proxy less has it, and what it held.
-    pub fn leave(&self, key: &Key, held: u64) {
+    pub fn leave(&self, key: &K, held: u64) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Ok(mut buckets) = self.buckets.lock() else { return };
         let Some(shared) = buckets.get_mut(key) else { return };
@@ -57,16 +59,16 @@ impl Quotas {
     }
 
     /// What one proxy holds has changed.
-    pub fn note(&self, key: &Key, before: u64, now: u64) {
+    pub fn note(&self, key: &K, before: u64, now: u64) {
         self.with(key, |shared| shared.held = (shared.held + now).saturating_sub(before));
     }
 
     /// What there is of a bucket.
-    pub fn get(&self, key: &Key) -> QuotaShare {
+    pub fn get(&self, key: &K) -> QuotaShare {
         self.with(key, |shared| *shared)
     }
 
-    fn with<R: Default>(&self, key: &Key, then: impl FnOnce(&mut QuotaShare) -> R) -> R {
+    fn with<R: Default>(&self, key: &K, then: impl FnOnce(&mut QuotaShare) -> R) -> R {
         let Ok(mut buckets) = self.buckets.lock() else { return R::default() };
         match buckets.get_mut(key) {
             Some(shared) => then(shared),
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_nobody_has_is_forgotten() {
-        let (quotas, key) = (Quotas::default(), Key::default());
+        let (quotas, key) = (QuotaTable::default(), ("shop", 7));
         assert!(quotas.join(&key) && quotas.join(&key));
         quotas.note(&key, 0, 7);
         quotas.note(&key, 0, 5);
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn streams_have_only_so_many_buckets_together_and_who_leaves_makes_room() {
-        let (quotas, key) = (Quotas::default(), Key::default());
+        let (quotas, key) = (QuotaTable::default(), ("shop", 7));
         (0..MAX_HELD).for_each(|n| assert!(quotas.join(&key), "{n}"));
         assert!(!quotas.join(&key) && !quotas.join(&key));
         assert_eq!(quotas.get(&key).proxies, MAX_HELD as u64);
