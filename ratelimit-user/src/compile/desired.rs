@@ -231,11 +231,48 @@ const REPORTS_PER_CPU: u32 = 1_000;
 
 /// The kernel's view of a policy. A limit, a service or a user that was there before keeps its place, and with it what was spent.
 pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<Before<'_>>) -> Desired {
+    let terms = set_terms(policy, facts, before);
+    let names = names(policy, before.map(|before| before.names));
+    let mut windows = Windows::after(before.map(|before| before.policy), policy.different_windows());
+    let mut compiled = without_services(policy, facts, terms, before, &mut windows);
+    names.services.write(&mut compiled.service_names);
+    compiled.aggregation = aggregation::compile(policy.aggregation(), &compiled.source.set);
+    let services = write_services(&mut compiled, policy, terms, before, (&names, &mut windows));
+    let tables = &mut *compiled;
+    let destinations =
+        destination::compile(policy.services(), &names.services, (&mut tables.ports, &mut tables.protocols));
+    let users = compile_users(policy, of_users(terms, facts), before, (&names, &mut windows));
+    windows.write(&mut compiled);
+    compiled.price_packets();
+    let known = before.and_then(|before| before.desired);
+    let keeps_tables =
+        known.is_some_and(|known| known.users == users.sets && known.destinations == destinations);
+    compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
+    // Prefixes that go from one user to another are in the lists, not here.
+    let may_stay = before.filter(|_| keeps_tables && users.new.is_empty());
+    let keeps_policy = number(&mut compiled, generation, may_stay);
+    let mut desired = Desired {
+        policy: compiled,
+        keeps_policy,
+        destinations,
+        changed_totals: services.changed_totals,
+        new_services: services.new,
+        users: users.sets,
+        keeps_tables,
+        new_users: users.new,
+        new_user_windows: Vec::new(),
+        user_sources: users.sources,
+        names,
+    };
+    desired.new_user_windows = new_user_windows(&desired, before);
+    desired
+}
+
+/// What sets of limits of sources are compiled by. Without a lag where the clock that decides is precise.
+fn set_terms(policy: &Policy, facts: &HostFacts, before: Option<Before<'_>>) -> SetTerms {
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
-    let clock = clock(policy, lag_q8);
-    let lag_q8 = if clock == Clock::Coarse { lag_q8 } else { 0 };
-    let terms = SetTerms {
-        lag_q8,
+    SetTerms {
+        lag_q8: if clock(policy, lag_q8) == Clock::Coarse { lag_q8 } else { 0 },
         cpus: facts.cpus,
         prefilter: policy.prefilter().enabled(),
         headroom: facts.headroom,
@@ -243,21 +280,32 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         now_q8: before.map_or(0, |before| before.now_q8),
         remembers_debts: false,
         other_sources: before.is_some_and(|before| masks(&before.policy.source) != source_masks(policy)),
-    };
-    let of_users = SetTerms {
+    }
+}
+
+/// What sets of limits of users are compiled by.
+fn of_users(terms: SetTerms, facts: &HostFacts) -> SetTerms {
+    SetTerms {
         prefilter: false,
         reserve: facts.reserve,
         remembers_debts: true,
         other_sources: false,
         ..terms
-    };
-    let known = before.and_then(|before| before.desired);
-    let names_before = before.map(|before| before.names);
-    let names = names(policy, names_before);
-    let mut windows = Windows::after(before.map(|before| before.policy), policy.different_windows());
-    let mut compiled = Box::new(abi::Policy {
-        generation,
-        source: source(policy, terms, before.map(|before| &before.policy.source.set), &mut windows),
+    }
+}
+
+/// The policy without services, totals, aggregation and windows.
+fn without_services(
+    policy: &Policy,
+    facts: &HostFacts,
+    terms: SetTerms,
+    before: Option<Before<'_>>,
+    windows: &mut Windows,
+) -> Box<abi::Policy> {
+    let clock = clock(policy, (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS);
+    Box::new(abi::Policy {
+        generation: 0,
+        source: source(policy, terms, before.map(|before| &before.policy.source.set), windows),
         prefilter: prefilter(policy.prefilter(), facts.secret),
         aggregation: abi::Aggregation::OFF,
         clock: clock as u32,
@@ -271,23 +319,39 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
         window_count: 0,
         host_total_count: 0,
         host_totals: abi::Service::UNUSED.totals,
-        link: link::compile(policy.host().link(), lag_q8),
+        link: link::compile(policy.host().link(), terms.lag_q8),
         windows: [WindowLimit::UNUSED; MAX_WINDOWS],
         services: [abi::Service::UNUSED; MAX_SERVICES],
         ports: [NO_SERVICE as u16; PORT_SLOTS],
         protocols: [NO_SERVICE as u16; PROTOCOL_SLOTS],
         service_names: [0; MAX_SERVICES],
-    });
-    names.services.write(&mut compiled.service_names);
-    compiled.aggregation = aggregation::compile(policy.aggregation(), &compiled.source.set);
-    let (mut changed_totals, mut new_services) = (Vec::new(), Vec::new());
+    })
+}
+
+/// Indices of services at which something has to be begun anew.
+struct ChangedServices {
+    /// Totals that differ, [`HOST_TOTAL`] among them.
+    changed_totals: Vec<u32>,
+    /// Services that were not there, or elsewhere.
+    new: Vec<u32>,
+}
+
+/// Writes services at their places, and the totals of the host.
+fn write_services(
+    compiled: &mut abi::Policy,
+    policy: &Policy,
+    terms: SetTerms,
+    before: Option<Before<'_>>,
+    (names, windows): (&Names, &mut Windows),
+) -> ChangedServices {
+    let (mut changed_totals, mut new) = (Vec::new(), Vec::new());
     for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
         let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
-        compiled.services[index] = compile_service(service, terms, set, totals, &mut windows);
+        compiled.services[index] = compile_service(service, terms, set, totals, windows);
         if before.is_some() && same.is_none() {
-            new_services.push(index as u32);
+            new.push(index as u32);
         }
         if before
             .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
@@ -300,46 +364,46 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     if host_before.is_some_and(|before| *before != compiled.host_totals) {
         changed_totals.push(HOST_TOTAL);
     }
-    let tables = &mut *compiled;
-    let destinations =
-        destination::compile(policy.services(), &names.services, (&mut tables.ports, &mut tables.protocols));
-    let (mut users, mut new_users, mut user_sources) = (Vec::new(), Vec::new(), Vec::new());
+    ChangedServices { changed_totals, new }
+}
+
+/// Users by their places.
+struct CompiledUsers {
+    sets: Vec<(u32, LimitSet)>,
+    /// Users that were not there, or elsewhere.
+    new: Vec<u32>,
+    sources: Vec<UserSources>,
+}
+
+fn compile_users(
+    policy: &Policy,
+    terms: SetTerms,
+    before: Option<Before<'_>>,
+    (names, windows): (&Names, &mut Windows),
+) -> CompiledUsers {
+    let mut users = CompiledUsers { sets: Vec::new(), new: Vec::new(), sources: Vec::new() };
     for (index, user) in in_order(policy.users().iter(), User::name, &names.users) {
-        let stays = names_before.is_some_and(|before| before.users.of(user.name()) == Some(index));
-        let set = before.filter(|_| stays).and_then(|before| before.user_set(index));
-        let set = set::compile(user.network(), of_users, set, &mut windows);
-        users.push((index as u32, set));
-        if before.is_some() && !stays {
-            new_users.push(index as u32);
+        let stays = before.filter(|before| before.names.users.of(user.name()) == Some(index));
+        let set = stays.and_then(|before| before.user_set(index));
+        users.sets.push((index as u32, set::compile(user.network(), terms, set, windows)));
+        if before.is_some() && stays.is_none() {
+            users.new.push(index as u32);
         }
-        user_sources.push((index as u16 + 1, user.sources().clone()));
+        users.sources.push((index as u16 + 1, user.sources().clone()));
     }
-    windows.write(&mut compiled);
-    compiled.price_packets();
-    let keeps_tables = known.is_some_and(|known| known.users == users && known.destinations == destinations);
-    compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
-    // Prefixes that go from one user to another are in the lists, not here.
-    let mut keeps_policy = false;
-    if let Some(before) = before.filter(|_| keeps_tables && new_users.is_empty()) {
+    users
+}
+
+/// Gives a policy its generation. Answers whether it is the policy before, whose generation it keeps then.
+fn number(compiled: &mut abi::Policy, generation: u64, before: Option<Before<'_>>) -> bool {
+    if let Some(before) = before {
         compiled.generation = before.policy.generation;
-        keeps_policy = *compiled == *before.policy;
-        compiled.generation = if keeps_policy { before.policy.generation } else { generation };
+        if *compiled == *before.policy {
+            return true;
+        }
     }
-    let mut desired = Desired {
-        policy: compiled,
-        keeps_policy,
-        destinations,
-        changed_totals,
-        new_services,
-        users,
-        keeps_tables,
-        new_users,
-        new_user_windows: Vec::new(),
-        user_sources,
-        names,
-    };
-    desired.new_user_windows = new_user_windows(&desired, before);
-    desired
+    compiled.generation = generation;
+    false
 }
 
 /// The tables that stay, or those that the policy in force does not use: nobody reads them until the policy says so.

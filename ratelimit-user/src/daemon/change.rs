@@ -3,7 +3,10 @@
 //! What a restart goes on with is written down before the kernel is told, so that a daemon that dies in between comes back
 //! with a policy that somebody asked for. While an apply waits, what is written down is the policy before it.
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use super::{
     caller::By,
@@ -58,36 +61,17 @@ impl PolicyInForce {
                 return Err(failure);
             }
         };
-        let file = next.file().display().to_string();
         let took = began.elapsed();
-        let ms = took.as_secs_f64() * 1e3;
         let done = format!(
-            "{}, {written} of {} list entries written, {ms:.1} ms",
+            "{}, {written} of {} list entries written, {:.1} ms",
             count(&rows),
-            enforcer.lists.len()
+            enforcer.lists.len(),
+            took.as_secs_f64() * 1e3
         );
-        tracing::info!(event = "policy", change = "applied", file, %by, changes = rows.len(), "{file} applied by {by}: {done}");
-        rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
-        if rows.len() > LOGGED {
-            log::info(format!("  and {} more", rows.len() - LOGGED));
-        }
+        let file = next.file().display().to_string();
+        log_applied(&file, by, &rows, &done);
         warnings.iter().for_each(log::warning);
-        let mut message = format!("{file} is in force: {done}");
-        match time {
-            Some(time_to_confirm) => {
-                let before = std::mem::replace(&mut self.version, next);
-                let (seconds, back) = (time_to_confirm.as_secs_f64(), before.describe());
-                message += &format!(
-                    "; run `ratelimit confirm` within {seconds} s, or {back} comes back; so it does if the daemon restarts"
-                );
-                log::info(format!("waiting {seconds} s for ratelimit confirm, otherwise back to {back}"));
-                self.waiting = Some(ConfirmationWait::new(before, time_to_confirm, Instant::now()));
-            }
-            None => {
-                self.supersede(next);
-                message += &format!("; {}", self.after_restart());
-            }
-        }
+        let mut message = format!("{file} is in force: {done}; {}", self.go_on_with(next, time));
         for row in rows.iter().filter(|row| row.needs_restart) {
             message += &format!("\n{row}");
         }
@@ -97,6 +81,22 @@ impl PolicyInForce {
             microseconds: took.as_micros() as u64,
             warnings: warnings.iter().map(ToString::to_string).collect(),
         })
+    }
+
+    /// Takes a policy that the kernel has by now for the one in force: for good, or for a time in which it can be confirmed. Says what an operator
+    /// should know about that.
+    fn go_on_with(&mut self, next: PolicyVersion, time: Option<Duration>) -> String {
+        let Some(time_to_confirm) = time else {
+            self.supersede(next);
+            return self.after_restart();
+        };
+        let before = std::mem::replace(&mut self.version, next);
+        let (seconds, back) = (time_to_confirm.as_secs_f64(), before.describe());
+        log::info(format!("waiting {seconds} s for ratelimit confirm, otherwise back to {back}"));
+        self.waiting = Some(ConfirmationWait::new(before, time_to_confirm, Instant::now()));
+        format!(
+            "run `ratelimit confirm` within {seconds} s, or {back} comes back; so it does if the daemon restarts"
+        )
     }
 
     /// Keeps what was applied.
@@ -222,6 +222,15 @@ impl PolicyInForce {
             log::warning(failure);
         }
         Ok(())
+    }
+}
+
+/// Tells the log who has applied a policy, and what that changes.
+fn log_applied(file: &str, by: &By<'_>, rows: &[PolicyChange], done: &str) {
+    tracing::info!(event = "policy", change = "applied", file, %by, changes = rows.len(), "{file} applied by {by}: {done}");
+    rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
+    if rows.len() > LOGGED {
+        log::info(format!("  and {} more", rows.len() - LOGGED));
     }
 }
 

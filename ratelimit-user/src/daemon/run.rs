@@ -21,10 +21,11 @@ use super::{
     start::start,
     state_dir::StateDir,
     unsaved,
+    version::PolicyVersion,
     witnesses::{follow_attacks, follow_samples},
 };
 use crate::{
-    config::{self, Reader},
+    config::{self, LoadError, Reader},
     control::{
         admission::{Admission, Readers},
         server,
@@ -39,19 +40,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let progress = progress::watch();
     progress::step("reading the policy");
     let mut reader = Reader::default();
-    let (record, damage) = Record::read(&options.state)?;
-    damage.iter().for_each(log::error);
-    let policy_text = config::read_text(&options.policy);
-    let beside = policy_text.as_ref().ok().cloned();
-    let (version, warnings, origin) =
-        record::choose(&mut reader, record, &options.state, &options.policy, policy_text)?;
-    warnings.iter().for_each(log::warning);
-    let unread = match (&origin, beside) {
-        (ChangeOrigin::Applied, Some(text)) => {
-            config::parse(&text, &options.policy.display().to_string()).err()
-        }
-        _ => None,
-    };
+    let Chosen { version, origin, damage, unread } = Chosen::read(&mut reader, options)?;
     headroom::require(&options.proc)?;
     probe::require_rights("loading XDP programs")?;
     let front_user = front::require_user(options.user.as_deref())?;
@@ -80,8 +69,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         if !damage.is_empty() && origin == ChangeOrigin::Applied {
             host.in_force.keep_in_force()?;
         }
-        let gossip = host.cluster.as_ref().map(|cluster| &cluster.gossip);
-        host.lists.keeper.write_all_down(&host.lists.lists, gossip);
+        write_lists_down(&mut host);
         host.conditions.warnings(host.policy()).iter().for_each(log::warning);
         drop(progress);
         let daemon = Arc::new(Daemon::new(host));
@@ -98,6 +86,40 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
+}
+
+/// The policy that a start goes on with.
+struct Chosen {
+    version: PolicyVersion,
+    origin: ChangeOrigin,
+    /// What is wrong with the record of it.
+    damage: Vec<String>,
+    /// Why the policy file is not read, where a policy that was applied is in force instead.
+    unread: Option<LoadError>,
+}
+
+impl Chosen {
+    fn read(reader: &mut Reader, options: &Options) -> Result<Self, Failure> {
+        let (record, damage) = Record::read(&options.state)?;
+        damage.iter().for_each(log::error);
+        let policy_text = config::read_text(&options.policy);
+        let beside = policy_text.as_ref().ok().cloned();
+        let (version, warnings, origin) =
+            record::choose(reader, record, &options.state, &options.policy, policy_text)?;
+        warnings.iter().for_each(log::warning);
+        let unread = match (&origin, beside) {
+            (ChangeOrigin::Applied, Some(text)) => {
+                config::parse(&text, &options.policy.display().to_string()).err()
+            }
+            _ => None,
+        };
+        Ok(Self { version, origin, damage, unread })
+    }
+}
+
+fn write_lists_down(host: &mut Host) {
+    let gossip = host.cluster.as_ref().map(|cluster| &cluster.gossip);
+    host.lists.keeper.write_all_down(&host.lists.lists, gossip);
 }
 
 /// Lets the group in that may ask. A group that nobody has named is no reason not to start.

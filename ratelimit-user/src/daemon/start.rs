@@ -2,6 +2,8 @@
 
 use std::{fs::File, time::Instant};
 
+use ratelimit_common::abi;
+
 use super::{
     arrivals::Arrivals,
     attack::AttackWatch,
@@ -35,7 +37,7 @@ use crate::{
     },
     config::Reader,
     dataplane::{
-        attach::{self, Adopted, Guarded},
+        attach::{self, Adopted, Guarded, Replaced},
         interface,
         kernel::{self, KernelMaps, Program},
         listener,
@@ -113,16 +115,7 @@ fn put_in_force(
     others.carry_lists(&pins, &mut maps)?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
-    let facts = HostFacts {
-        cpus: probe::possible_cpus(),
-        tick_ns: probe::tick_ns(),
-        cookies: program.cookie_problem().is_none(),
-        window_scale: TcpSettings::read().window_scale(),
-        headroom: true,
-        reserve: cluster.as_ref().map(ClusterPolicy::reserve),
-        // The secret of the maps is kept: another one would put every source into another prefilter cell, with that cell's tokens.
-        secret: before.as_ref().map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
-    };
+    let facts = host_facts(&program, before.as_deref(), cluster.as_ref())?;
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     progress::step("reading the lists that are in force");
     let mut lists = maps.lists()?;
@@ -166,18 +159,7 @@ fn put_in_force(
     // Also after a failure: links that have the new program admit nothing until then.
     others.begin(&pins, &mut maps, policy, &mut desired)?;
     let replaced = replaced?;
-    for name in &replaced.elsewhere {
-        log::info(format!(
-            "the link of {name} is on an interface that is not visible here; it has the new program"
-        ));
-    }
-    for error in &replaced.unreadable {
-        log::warning(format!("{error}; the program of an earlier daemon has been taken off it"));
-    }
-    for one in replaced.guarded.iter().filter(|one| !names.contains(&one.interface)) {
-        let name = &one.interface;
-        log::info(format!("{name} was guarded before and stays so; ratelimit detach --iface {name} ends it"));
-    }
+    tell_replaced(&replaced, names);
     guarded.extend(replaced.guarded);
     let buckets = match (others.lost_sight(), &before) {
         (true, _) => "sources begin spent",
@@ -193,6 +175,40 @@ fn put_in_force(
     enforced.begin(compiled_for_q8);
     enforced.settle_totals();
     Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
+}
+
+/// What a policy is compiled for.
+fn host_facts(
+    program: &Program,
+    before: Option<&abi::Policy>,
+    cluster: Option<&ClusterPolicy>,
+) -> Result<HostFacts, Failure> {
+    Ok(HostFacts {
+        cpus: probe::possible_cpus(),
+        tick_ns: probe::tick_ns(),
+        cookies: program.cookie_problem().is_none(),
+        window_scale: TcpSettings::read().window_scale(),
+        headroom: true,
+        reserve: cluster.map(ClusterPolicy::reserve),
+        // Another secret would put every source into another cell, with what that cell has to give.
+        secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
+    })
+}
+
+/// Tells the log what has become of links that were there.
+fn tell_replaced(replaced: &Replaced, names: &[String]) {
+    for name in &replaced.elsewhere {
+        log::info(format!(
+            "the link of {name} is on an interface that is not visible here; it has the new program"
+        ));
+    }
+    for error in &replaced.unreadable {
+        log::warning(format!("{error}; the program of an earlier daemon has been taken off it"));
+    }
+    for one in replaced.guarded.iter().filter(|one| !names.contains(&one.interface)) {
+        let name = &one.interface;
+        log::info(format!("{name} was guarded before and stays so; ratelimit detach --iface {name} ends it"));
+    }
 }
 
 impl Started {

@@ -259,22 +259,8 @@ pub fn verdict<'r>(
     let mut least: Option<Nearest<'r>> = None;
     let shared = || counters.iter().filter(|counter| is_shared(counter)).zip(asked).zip(told);
     for ((counter, inquiry), told) in shared() {
-        let (ask, allowance) = (&inquiry.ask, counter.allowance);
-        let fits = told.spent;
-        let left = leases.with(counter.hash, now_us, |lease| {
-            lease.answer(&ask.lease, told, now_us);
-            if !fits {
-                let needed = ask.spend + ask.reserved;
-                lease.deny(needed, allowance.terms, (told.wait_us, told.violated), now_us);
-            }
-            lease.left(now_us)
-        });
-        let left = left.unwrap_or(Left {
-            free: told.free,
-            told_us: now_us,
-            nearest: told.nearest,
-            ..Left::default()
-        });
+        let (fits, allowance) = (told.spent, counter.allowance);
+        let left = told_to_lease(counter, inquiry, told, leases, now_us);
         let near = nearest(allowance, &left, now_us).map(|near| Nearest { more_us: told.more_us, ..near });
         match (fits, allowance.on_limit) {
             (true, OnRefusal::Delay(_)) => wait_us = wait_us.max(told.wait_us),
@@ -292,26 +278,48 @@ pub fn verdict<'r>(
         }
     }
     let Some((retry_us, near)) = retry else {
-        let outcome = match (wait_us, low, margin) {
-            (0, true, _) => Outcome::Deprioritised,
-            (0, false, true) => Outcome::InMargin,
-            (0, false, false) => Outcome::Allowed,
-            _ => Outcome::Delayed { wait_us },
-        };
+        let outcome = served(wait_us, low, margin);
         return SharedVerdict { decision: Decision::served(outcome, least), undo: Vec::new() };
     };
-    let undo =
-        shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek).map(|((_, inquiry), _)| {
-            Inquiry {
-                ask: Ask {
-                    refund: inquiry.ask.spend,
-                    patience_us: inquiry.ask.patience_us,
-                    ..Ask::default()
-                },
-                ..inquiry.clone()
-            }
-        });
-    SharedVerdict { decision: refusal(retry_us, near, violated), undo: undo.collect() }
+    let charged = shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek);
+    let undo = charged.map(|((_, inquiry), _)| refund(inquiry)).collect();
+    SharedVerdict { decision: refusal(retry_us, near, violated), undo }
+}
+
+/// Tells the lease of a counter what the store said, and answers what is left of it.
+fn told_to_lease(
+    counter: &CounterKey<'_>,
+    inquiry: &Inquiry,
+    told: &Told,
+    leases: &Leases,
+    now_us: u64,
+) -> Left {
+    let ask = &inquiry.ask;
+    let left = leases.with(counter.hash, now_us, |lease| {
+        lease.answer(&ask.lease, told, now_us);
+        if !told.spent {
+            let needed = ask.spend + ask.reserved;
+            lease.deny(needed, counter.allowance.terms, (told.wait_us, told.violated), now_us);
+        }
+        lease.left(now_us)
+    });
+    left.unwrap_or(Left { free: told.free, told_us: now_us, nearest: told.nearest, ..Left::default() })
+}
+
+/// How a request is served that no shared limit refuses.
+fn served(wait_us: u64, low: bool, margin: bool) -> Outcome {
+    match (wait_us, low, margin) {
+        (0, true, _) => Outcome::Deprioritised,
+        (0, false, true) => Outcome::InMargin,
+        (0, false, false) => Outcome::Allowed,
+        _ => Outcome::Delayed { wait_us },
+    }
+}
+
+/// Gives back what an inquiry was charged.
+fn refund(inquiry: &Inquiry) -> Inquiry {
+    let Ask { spend, patience_us, .. } = inquiry.ask;
+    Inquiry { ask: Ask { refund: spend, patience_us, ..Ask::default() }, ..inquiry.clone() }
 }
 
 fn refused(wait_us: u64) -> Outcome {
