@@ -190,7 +190,7 @@ fn host_facts(
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.map(ClusterPolicy::reserve),
-        // Another secret would put every source into another cell, with what that cell has to give.
+        // The secret of the maps is kept: another one would put every source into another prefilter cell, with that cell's tokens.
         secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
     })
 }

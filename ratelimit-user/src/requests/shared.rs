@@ -291,7 +291,7 @@ fn told_to_lease(
     counter: &CounterKey<'_>,
     inquiry: &Inquiry,
     told: &Told,
-    leases: &Leases,
+    leases: &RequestLeases,
     now_us: u64,
 ) -> Left {
     let ask = &inquiry.ask;

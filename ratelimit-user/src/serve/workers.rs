@@ -164,7 +164,7 @@ impl ServedSockets {
             }
         }
         // Operators show their token over HTTP. Where nobody listens for that, there is none.
-        let has_http = self.bound.iter().any(|(protocol, _)| *protocol == Protocol::Http);
+        let has_http = self.bound.iter().any(|(protocol, _)| *protocol == ServedProtocol::Http);
         for (protocol, bound) in &self.bound {
             let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
             // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{config, meter::Bucket, requests::Engine, serve::resp::reply::RespVersion};
+use crate::{config, meter::RequestBucket, requests::Engine, serve::resp::reply::RespVersion};
 
 /// A time to begin at, in microseconds since 1970.
 const START_US: u64 = 1_800_000_000_000_000;
@@ -23,7 +23,7 @@ impl Bench {
         let mut reply = RespReply::new(&mut out, RespVersion::Two);
         match question(dialect, &words) {
             Ok((key, terms)) => {
-                let take = |bucket: &Bucket, quantity| {
+                let take = |bucket: &RequestBucket, quantity| {
                     self.engine.throttle(key, bucket, quantity, START_US + after_us)
                 };
                 say(&terms.answer(take), dialect, &mut reply);
