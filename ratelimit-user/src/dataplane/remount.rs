@@ -1,6 +1,10 @@
 //! A BPF file system that is unmounted and mounted again is another one, and empty. Whoever has the pin directory open still reaches
 //! what was pinned: the kernel keeps a file system that somebody uses. So everything can be pinned once more, and nothing was loose meanwhile.
 //!
+//! Another mount namespace (a container, a service with mounts of its own) can keep the file system that was unmounted here for as long as it
+//! lives. A pin that stayed there would hold its link: `detach` would not take the program off, and an interface that is deleted would leave its
+//! program in the kernel. So nothing is left behind in a file system that nobody here can reach any more.
+//!
 //! Pins that somebody removes are another thing. A link without a pin is gone, and its program off the interface; maps live on, because the daemon
 //! has them open.
 
@@ -85,6 +89,7 @@ pub fn pin_again(pins: &PinDir, claim: &File) -> Result<(File, Found), Dataplane
         return Err(DataplaneError::PinDirTaken { path: pins.root().to_owned() });
     }
     let former = PathBuf::from(format!("/proc/self/fd/{}", claim.as_raw_fd()));
+    let left = is_unmounted(claim);
     let mut made = Vec::new();
     let pinned = pin_all(&former, pins.root(), &mut made);
     if let Err(error) = pinned {
@@ -92,6 +97,9 @@ pub fn pin_again(pins: &PinDir, claim: &File) -> Result<(File, Found), Dataplane
             let _gone = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
         }
         return Err(error);
+    }
+    if left {
+        remove_pins(&former);
     }
     Ok((present, if made.is_empty() { Found::Nothing } else { Found::Pins }))
 }
@@ -121,6 +129,27 @@ fn pin_all(former: &Path, present: &Path, made: &mut Vec<PathBuf>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Whether the file system of the claimed directory is mounted nowhere in this mount namespace. One that is hidden below another mount comes back
+/// when that goes, with all that is pinned there. Where the kernel does not say, the file system is taken to be mounted.
+fn is_unmounted(claim: &File) -> bool {
+    let (Ok(found), Ok(mounts)) = (claim.metadata(), fs::read_to_string("/proc/self/mountinfo")) else {
+        return false;
+    };
+    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    !mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(device.as_str()))
+}
+
+/// Removes what has been pinned elsewhere by now. What cannot be removed stays for as long as somebody else has the file system mounted.
+fn remove_pins(former: &Path) {
+    for dir in entries(former).unwrap_or_default() {
+        let dir = former.join(dir);
+        for name in entries(&dir).unwrap_or_default() {
+            let _stays = fs::remove_file(dir.join(name));
+        }
+        let _stays = fs::remove_dir(dir);
+    }
 }
 
 fn entries(dir: &Path) -> Result<Vec<String>, DataplaneError> {

@@ -332,6 +332,32 @@ fn a_control_socket_that_somebody_removes_is_made_again_and_a_daemon_without_one
 }
 
 #[test]
+fn a_bpf_file_system_that_another_mount_namespace_keeps_holds_no_program_after_it_was_mounted_anew() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let mount = edge.pin().parent().unwrap().to_owned();
+    // The file system stays mounted there, whatever is unmounted here.
+    let mut elsewhere = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", "echo there; exec sleep 60"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(elsewhere.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    run(Command::new("umount").arg("-l").arg(&mount));
+    run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&mount));
+    daemon.wait_for_log("was mounted anew; everything is pinned there again");
+    let kept = format!("/proc/{}/root{}", elsewhere.id(), edge.pin().display());
+    let left = fs::read_dir(&kept).unwrap().count();
+    let detached = edge.cli(&["detach"]);
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+    assert_eq!(left, 0, "nothing is pinned where nobody here can reach it");
+    assert!(detached.status.success(), "{}", String::from_utf8_lossy(&detached.stderr));
+    run(Command::new("umount").arg("-l").arg(&mount));
+}
+
+#[test]
 fn a_bpf_file_system_that_is_mounted_anew_gets_every_pin_and_what_is_in_force_outlives_the_daemon() {
     let edge = Edge::new();
     let daemon = edge.start(POLICY);
