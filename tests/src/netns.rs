@@ -5,6 +5,7 @@ use std::{
     os::fd::AsFd as _,
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
 use aya::{
@@ -55,19 +56,23 @@ impl Wire {
         ip(&["-n", &self.edge, "link", "del", EDGE]);
     }
 
-    /// Puts a wire where there is none.
-    pub fn add_wire(&self) {
-        self.connect();
+    /// Puts a wire where there is none. Returns how long the edge's end was there before anything could arrive over it.
+    pub fn add_wire(&self) -> Duration {
+        self.connect()
     }
 
-    fn connect(&self) {
+    fn connect(&self) -> Duration {
         ip(&["-n", &self.edge, "link", "add", EDGE, "type", "veth", "peer", "name", NET, "netns", &self.net]);
+        let made = Instant::now();
         self.address(&self.edge, EDGE, &format!("{EDGE_V4}/16"));
         self.address(&self.edge, EDGE, &format!("{EDGE_V6}/32"));
+        let mut bare = Duration::ZERO;
         for (namespace, interface) in [(&self.edge, EDGE), (&self.net, NET)] {
             ip(&["-n", namespace, "link", "set", "lo", "up"]);
+            bare = made.elapsed();
             ip(&["-n", namespace, "link", "set", interface, "up"]);
         }
+        bare
     }
 
     /// Gives the network side another source address.

@@ -8,6 +8,7 @@ use super::{
     growth::Held,
     policy::{LIMITS, STREAMS},
     watch::Due,
+    wires::MadeAnew,
     world::World,
 };
 
@@ -111,7 +112,23 @@ impl World {
             }
         }
         let answers = self.caller.answers();
-        line(format!("questions over TCP: {} answered, {} not", answers.answered, answers.failed));
+        line(format!(
+            "questions over TCP: {} answered, {} late, {} not",
+            answers.answered, answers.late, answers.failed
+        ));
+        for (cause, count) in &self.of_the_machine {
+            line(format!("  the machine's: {count} {cause}"));
+        }
+        let most = |time: fn(&MadeAnew) -> Duration| self.all_made_anew.iter().map(time).max();
+        if let (Some(ran), Some(waited)) = (most(|anew| anew.cpu.ran), most(|anew| anew.cpu.waited)) {
+            let missed: u64 = self.all_made_anew.iter().map(|anew| anew.missed).sum();
+            let least = self.all_made_anew.iter().map(|anew| anew.bare).min().unwrap_or_default();
+            line(format!(
+                "interfaces made anew: {} times, {missed} packets before the daemon; it had {least:.1?} at least, worked for {ran:.1?} and \
+                 waited {waited:.1?} for a CPU at most",
+                self.all_made_anew.len()
+            ));
+        }
         if self.two_stores > 0 {
             line(format!(
                 "two stores at once: {} times, and the bound of both hosts began anew",

@@ -20,6 +20,7 @@ mod policy;
 mod sender;
 mod site;
 mod watch;
+mod way;
 mod wires;
 mod world;
 

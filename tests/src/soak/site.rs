@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -122,17 +122,20 @@ impl Site {
         }
     }
 
-    /// The second interface, with its address and those in front of it.
-    pub(super) fn add_second(&self) {
+    /// The second interface, with its address and those in front of it. Returns how long it was there before anything could arrive over it.
+    pub(super) fn add_second(&self) -> Duration {
         let wire = &self.edge.wire;
         run(wire.on_edge("ip").args(["link", "add", SECOND, "type", "veth", "peer", "name", SECOND_NET]));
+        let made = Instant::now();
         run(wire.on_edge("ip").args(["link", "set", SECOND_NET, "netns", &wire.net_file()]));
         run(wire.on_edge("ip").args(["address", "add", &format!("{SECOND_V4}/16"), "dev", SECOND]));
         for source in self.sources.iter().filter(|source| source.starts_with("10.98.")) {
             run(wire.in_net("ip").args(["address", "add", &format!("{source}/16"), "dev", SECOND_NET]));
         }
         run(wire.in_net("ip").args(["link", "set", SECOND_NET, "up"]));
+        let bare = made.elapsed();
         run(wire.on_edge("ip").args(["link", "set", SECOND, "up"]));
+        bare
     }
 
     /// Stops what arrives over an interface, and says when nothing does.

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     bound::{Excess, seconds},
+    policy::CALLER,
     sender::Signal,
 };
 use crate::{fleet::Bound, traffic::Sink};
@@ -55,6 +56,8 @@ pub(super) struct Seen {
     pub(super) arrived: Vec<u64>,
     /// The largest excess above the bound, by limit.
     pub(super) excess: Vec<Excess>,
+    /// Datagrams of the one who sends when all others rest.
+    pub(super) markers: u64,
     /// How many looks there were so far.
     pub(super) looks: u64,
     /// How often nothing here ran for seconds, and for how long in all.
@@ -79,6 +82,7 @@ impl Watch {
         let seen = Arc::new(Mutex::new(Seen {
             arrived: vec![0; streams.len()],
             excess,
+            markers: 0,
             looks: 0,
             still: (0, Duration::ZERO),
         }));
@@ -101,6 +105,7 @@ impl Watch {
                     excess.add(of_limit.map(|(_, count)| count).sum(), not_before, not_after);
                 }
                 seen.arrived = arrived;
+                seen.markers = counts[0]["udp"][CALLER].as_u64().unwrap_or(0);
                 seen.looks += 1;
                 if passed > STILL {
                     seen.still = (seen.still.0 + 1, seen.still.1 + passed);

@@ -1,7 +1,9 @@
 //! Two hosts that share a store, everybody who sends to them, and what is known of them so far.
 
 use std::{
+    collections::BTreeMap,
     fs,
+    net::UdpSocket,
     path::PathBuf,
     sync::Arc,
     thread,
@@ -16,9 +18,11 @@ use super::{
     forger::Forger,
     growth::{Held, InKernel},
     policy::{self, BLOCKED, BLOCKED_FOR_HOURS, CALLER, LIMITS, STREAMS, Variant},
-    sender::{Caller, Sender, Signal},
+    sender::{self, Caller, Sender, Signal},
     site::{self, SECOND_V4, Site},
     watch::{Watch, at},
+    way::Way,
+    wires::MadeAnew,
 };
 use crate::{
     fleet::tunnel,
@@ -54,7 +58,21 @@ pub(super) struct World {
     pub(super) before: i64,
     /// By stream: packets that were due and did not arrive, or that arrived and were not due.
     pub(super) lost: Vec<u64>,
+    /// By stream: packets that did not fit into the queue to the host.
+    pub(super) refused: Vec<u64>,
+    /// What the kernel had lost at the last look.
+    pub(super) way: Way,
+    /// Sends when all others rest.
+    pub(super) marker: UdpSocket,
+    /// The interface that this event has made anew.
+    pub(super) made_anew: Option<MadeAnew>,
+    /// Interfaces that were made anew so far.
+    pub(super) all_made_anew: Vec<MadeAnew>,
+    /// What was lost or late because of the machine, by cause.
+    pub(super) of_the_machine: BTreeMap<&'static str, u64>,
     pub(super) unanswered: u64,
+    /// Questions over TCP that were answered late.
+    pub(super) late: u64,
     /// How often everything had stood still at the last look.
     pub(super) still: u64,
     pub(super) losses: Vec<(Event, u64)>,
@@ -98,8 +116,10 @@ impl World {
             Sink::start(&here.edge, SECOND_V4),
             Sink::start(&there.edge, EDGE_V4),
         ];
+        let caller = CALLER.parse().expect("an address");
         let mut world = Self {
             began: Instant::now(),
+            marker: here.edge.wire.as_net(|| sender::open(caller)),
             deck: Deck::new(plan.seed, &plan.only),
             caller: Caller::start(&here.edge.wire, &signal, CALLER, at(EDGE_V4), Duration::from_millis(100)),
             watch: Watch::start(sinks, &STREAMS, &LIMITS, &signal),
@@ -121,7 +141,13 @@ impl World {
             balance: Balance::default(),
             before: 0,
             lost: vec![0; STREAMS.len()],
+            refused: vec![0; STREAMS.len()],
+            way: Way::default(),
+            made_anew: None,
+            all_made_anew: Vec::new(),
+            of_the_machine: BTreeMap::new(),
             unanswered: 0,
+            late: 0,
             still: 0,
             losses: Vec::new(),
             two_stores: 0,
@@ -154,6 +180,7 @@ impl World {
         }
         self.forger.start(&self.here.edge.wire);
         self.began = Instant::now();
+        self.way = Way::read(&self.here.edge.wire);
         self.signal.pause(false);
         thread::sleep(Duration::from_secs(2));
     }
