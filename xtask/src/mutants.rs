@@ -18,7 +18,11 @@ mod witnesses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -46,6 +50,9 @@ const CARGO_MUTANTS: Need = Need::Peer(Peer {
     executable: "cargo-mutants",
     source: Source::Cargo("cargo-mutants --version 27.1.0 --debug"),
 });
+
+/// Instead of the test that failed first, where tests did not come to an end.
+const NO_END: &str = "no end";
 
 /// Where faults go, and who ought to notice.
 struct Area {
@@ -208,6 +215,9 @@ fn faults(area: &Area, options: &Options) -> Result<Vec<Fault>> {
     Ok(sample)
 }
 
+/// How many faults are asked about at a time, each in a program of its own.
+const AT_A_TIME: usize = 2;
+
 /// Shows every fault that can be switched on to one program of tests after the other, until one notices. Returns how long each may take.
 fn switch_on(
     asked: &[Tests],
@@ -217,16 +227,28 @@ fn switch_on(
     board: &tree::Switchboard,
     found: &mut Findings,
 ) -> Result<Vec<Duration>> {
+    let refused = (first..).zip(faults).filter(|(number, _)| board.refused.contains(number));
+    found.refused.extend(refused.map(|(_, fault)| fault.name.clone()));
     let mut patience = Vec::new();
     for (tests, program) in asked.iter().zip(&board.programs) {
         let dir = tree.package(tests.package);
         let witnesses = Witnesses::gather(program.clone(), &dir, tests.names)?;
         patience.push(witnesses.patience());
-        for (number, fault) in (first..).zip(faults) {
-            if board.switched.contains(&number) && !found.is_settled(fault) {
-                found.take_in(fault, witnesses.ask(number)?)?;
+        let open =
+            |(number, fault): &(usize, &Fault)| board.switched.contains(number) && !found.is_settled(fault);
+        let open: Vec<(usize, &Fault)> = (first..).zip(faults).filter(open).collect();
+        let (next, findings) = (AtomicUsize::new(0), Mutex::new(&mut *found));
+        let ask = || -> Result<()> {
+            while let Some((number, fault)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let finding = witnesses.ask(*number)?;
+                findings.lock().unwrap_or_else(PoisonError::into_inner).take_in(fault, finding)?;
             }
-        }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let askers = [(); AT_A_TIME].map(|()| scope.spawn(&ask));
+            askers.into_iter().try_for_each(|asker| asker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })?;
     }
     Ok(patience)
 }
@@ -240,14 +262,15 @@ fn put_in_alone(
     found: &mut Findings,
 ) -> Result<()> {
     for fault in faults.iter().filter(|fault| !found.is_known(fault)).collect::<Vec<_>>() {
-        let programs = match tree.alone(area.asked, fault)? {
-            Build::Programs(programs) => programs,
-            Build::Complaints(_) => {
-                found.cannot_be(fault)?;
-                continue;
-            }
-        };
-        for ((tests, program), patience) in area.asked.iter().zip(programs).zip(patience) {
+        for (tests, patience) in area.asked.iter().zip(patience) {
+            // Those that are asked last take longest to build, and most faults are noticed before.
+            let program = match tree.alone(tests, fault)? {
+                Build::Programs(programs) => programs.into_iter().next().context("no program was built")?,
+                Build::Complaints(_) => {
+                    found.cannot_be(fault)?;
+                    break;
+                }
+            };
             let dir = tree.package(tests.package);
             let witnesses = Witnesses::of_one_fault(program, &dir, tests.names, *patience);
             found.take_in(fault, witnesses.ask_all()?)?;
@@ -280,6 +303,8 @@ struct Findings {
     missed: BTreeSet<String>,
     /// Faults that do not compile.
     impossible: BTreeSet<String>,
+    /// Faults that do not compile beside the others. Few of them do alone.
+    refused: BTreeSet<String>,
 }
 
 impl Findings {
@@ -293,7 +318,7 @@ impl Findings {
         let noticed = noticed.iter().filter_map(|line| line.split_once('\t'));
         let noticed = noticed.map(|(fault, test)| (fault.to_owned(), test.to_owned())).collect();
         let impossible = lines(&dir.join("impossible.txt"))?;
-        Ok(Self { dir, noticed, missed: BTreeSet::new(), impossible })
+        Ok(Self { dir, noticed, missed: BTreeSet::new(), impossible, refused: BTreeSet::new() })
     }
 
     /// Whether there is nothing more to find out.
@@ -310,10 +335,10 @@ impl Findings {
         let test = match finding {
             Finding::NotNoticed => {
                 self.missed.insert(fault.name.clone());
-                return Ok(());
+                return self.write_missed();
             }
             Finding::Noticed(test) => test,
-            Finding::NeverEnded => "no end".to_owned(),
+            Finding::NeverEnded => NO_END.to_owned(),
         };
         self.missed.remove(&fault.name);
         self.noticed.insert(fault.name.clone(), test);
@@ -321,8 +346,13 @@ impl Findings {
     }
 
     fn cannot_be(&mut self, fault: &Fault) -> Result<()> {
+        self.missed.remove(&fault.name);
         self.impossible.insert(fault.name.clone());
         self.write("impossible.txt", self.impossible.iter().map(|fault| format!("{fault}\n")))
+    }
+
+    fn write_missed(&self) -> Result<()> {
+        self.write("missed.txt", self.missed.iter().map(|fault| format!("{fault}\n")))
     }
 
     fn write(&self, name: &str, lines: impl Iterator<Item = String>) -> Result<()> {
@@ -333,13 +363,15 @@ impl Findings {
 
     /// Writes down which of these were not noticed, and counts.
     fn close(&self, faults: &[Fault]) -> Result<Score> {
-        self.write("missed.txt", self.missed.iter().map(|fault| format!("{fault}\n")))?;
+        self.write_missed()?;
         let count = |is: &dyn Fn(&Fault) -> bool| faults.iter().filter(|fault| is(fault)).count();
         Ok(Score {
             noticed: count(&|fault| self.noticed.contains_key(&fault.name)),
             missed: count(&|fault| self.missed.contains(&fault.name)),
             impossible: count(&|fault| self.impossible.contains(&fault.name)),
-            unasked: count(&|fault| !self.is_known(fault)),
+            endless: count(&|fault| self.noticed.get(&fault.name).is_some_and(|test| test == NO_END)),
+            refused: count(&|fault| !self.is_known(fault) && self.refused.contains(&fault.name)),
+            unasked: count(&|fault| !self.is_known(fault) && !self.refused.contains(&fault.name)),
         })
     }
 }
@@ -357,8 +389,11 @@ fn lines(file: &Path) -> Result<BTreeSet<String>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Score {
     noticed: usize,
+    /// Of those that were noticed, by tests that did not come to an end.
+    endless: usize,
     missed: usize,
     impossible: usize,
+    refused: usize,
     unasked: usize,
 }
 
@@ -372,8 +407,13 @@ impl std::fmt::Display for Score {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = self.noticed + self.missed;
         let percent = self.noticed as f64 * 100.0 / all.max(1) as f64;
-        write!(f, "{} of {all} faults noticed ({percent:.1} %)", self.noticed)?;
-        write!(f, ", {} do not compile, {} left out", self.impossible, self.unasked)
+        write!(
+            f,
+            "{} of {all} faults noticed ({percent:.1} %), {} of them by no end",
+            self.noticed, self.endless
+        )?;
+        write!(f, ", {} do not compile, {} do not beside the others", self.impossible, self.refused)?;
+        write!(f, ", {} left out", self.unasked)
     }
 }
 
@@ -391,11 +431,12 @@ mod tests {
 
     #[test]
     fn nine_of_ten_are_enough_and_eight_are_not() {
-        let score = |noticed, missed| Score { noticed, missed, impossible: 7, unasked: 0 };
+        let score =
+            |noticed, missed| Score { noticed, endless: 2, missed, impossible: 7, refused: 3, unasked: 0 };
         assert!(score(9, 1).is_enough() && score(0, 0).is_enough() && !score(89, 11).is_enough());
         assert_eq!(
             score(89, 11).to_string(),
-            "89 of 100 faults noticed (89.0 %), 7 do not compile, 0 left out"
+            "89 of 100 faults noticed (89.0 %), 2 of them by no end, 7 do not compile, 3 do not beside the others, 0 left out"
         );
     }
 
@@ -427,12 +468,13 @@ mod tests {
         first.take_in(&faults[0], Finding::Noticed("a_test".into())).unwrap();
         first.take_in(&faults[1], Finding::NotNoticed).unwrap();
         first.cannot_be(&faults[2]).unwrap();
-        let score = Score { noticed: 1, missed: 1, impossible: 1, unasked: 1 };
+        let score = Score { noticed: 1, endless: 0, missed: 1, impossible: 1, refused: 0, unasked: 1 };
         assert_eq!(first.close(&faults).unwrap(), score);
         let mut second = Findings::in_dir(dir.clone()).unwrap();
         assert_eq!(faults.each_ref().map(|fault| second.is_settled(fault)), [true, false, true, false]);
         second.take_in(&faults[1], Finding::NeverEnded).unwrap();
-        let score = Score { noticed: 2, missed: 0, impossible: 1, unasked: 1 };
+        second.refused.insert(faults[3].name.clone());
+        let score = Score { noticed: 2, endless: 1, missed: 0, impossible: 1, refused: 1, unasked: 0 };
         assert_eq!(second.close(&faults).unwrap(), score);
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -41,6 +41,8 @@ pub(super) struct Switchboard {
     pub(super) programs: Vec<PathBuf>,
     /// Faults that can be switched on, by their number.
     pub(super) switched: BTreeSet<usize>,
+    /// Faults that do not compile beside the others.
+    pub(super) refused: BTreeSet<usize>,
 }
 
 impl Tree {
@@ -113,7 +115,7 @@ impl Tree {
                         .filter(|number| !refused.contains(number) && !left.contains(number))
                         .collect();
                     self.restore(&files)?;
-                    return Ok(Switchboard { programs, switched });
+                    return Ok(Switchboard { programs, switched, refused });
                 }
                 Build::Complaints(complaints) => {
                     let guilty: BTreeSet<usize> =
@@ -137,12 +139,12 @@ impl Tree {
         }
     }
 
-    /// Builds programs with this one fault, and nothing to switch.
-    pub(super) fn alone(&self, asked: &[Tests], fault: &Fault) -> Result<Build> {
+    /// Builds a program with this one fault, and nothing to switch.
+    pub(super) fn alone(&self, asked: &Tests, fault: &Fault) -> Result<Build> {
         let text = fault.put_into(&self.original(&fault.file)?);
         let text = text.with_context(|| format!("{} is not in its file", fault.name))?;
         self.write(&fault.file, &text)?;
-        let built = self.build(asked);
+        let built = self.build(std::slice::from_ref(asked));
         self.restore(&[&fault.file])?;
         built
     }

@@ -16,6 +16,13 @@ use crate::tool;
 /// More names than this are not given one by one.
 const NAMES: usize = 150;
 
+/// How many tests are asked before all others, and how long they take without a fault: most faults are noticed by them.
+const FEW: usize = 16;
+const SHORT: Duration = Duration::from_millis(400);
+
+/// What starting a program costs in comparison with the tests in it.
+const START: Duration = Duration::from_millis(5);
+
 /// Memory for a program with a fault, in KiB. A loop without an end would take all there is.
 const MEMORY: u32 = 8 << 20;
 
@@ -35,15 +42,25 @@ pub(super) struct Witnesses<'a> {
     /// What the names of the tests begin with.
     names: &'a [&'a str],
     patience: Duration,
-    /// Tests that come by a fault.
-    reached: BTreeMap<usize, BTreeSet<String>>,
+    /// How long each test takes without a fault.
+    times: BTreeMap<String, Duration>,
+    /// Who comes by a fault.
+    reached: BTreeMap<usize, Reached>,
+}
+
+/// Who comes by a fault.
+#[derive(Default)]
+struct Reached {
+    /// Tests, the likeliest to notice first.
+    tests: Vec<String>,
+    /// Whether a thread came by that is no test: it serves one that is not known.
+    is_by_others: bool,
 }
 
 impl<'a> Witnesses<'a> {
     /// Runs them without a fault, which they must pass, and notes down which faults they come by.
     pub(super) fn gather(program: PathBuf, dir: &'a Path, names: &'a [&'a str]) -> Result<Self> {
-        let mut found =
-            Self { program, dir, names, patience: Duration::from_secs(1_200), reached: BTreeMap::new() };
+        let mut found = Self::of_one_fault(program, dir, names, Duration::from_secs(1_200));
         let list = tool::output(found.command().args(names).args(["--list", "--format", "terse"]))?;
         let tests: BTreeSet<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
         if tests.is_empty() {
@@ -52,21 +69,25 @@ impl<'a> Witnesses<'a> {
         let file = found.program.with_extension("reached");
         let _ = fs::remove_file(&file);
         let begin = Instant::now();
-        found.pass_with(&[("RATELIMIT_FAULTS_REACHED", &file.to_string_lossy())])?;
+        found.times = found.pass_with(&file)?;
         found.patience = begin.elapsed() * 3 + Duration::from_secs(10);
-        for line in fs::read_to_string(&file).unwrap_or_default().lines() {
-            if let Some((number, thread)) = line.split_once(' ').and_then(|(n, t)| Some((n.parse().ok()?, t)))
-            {
-                found.reached.entry(number).or_default().insert(thread.to_owned());
-            }
-        }
-        // A thread that is no test serves one that is not known.
-        for threads in found.reached.values_mut() {
-            if threads.iter().any(|thread| !tests.contains(thread.as_str())) || threads.len() > NAMES {
-                threads.clear();
-            }
-        }
+        found.reached = reached(&fs::read_to_string(&file).unwrap_or_default(), &tests);
+        found.rank();
         Ok(found)
+    }
+
+    /// The likeliest first: tests of a narrow part of the code, which come by few faults, and short ones.
+    fn rank(&mut self) {
+        let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
+        for test in self.reached.values().flat_map(|reached| &reached.tests) {
+            *faults.entry(test).or_default() += 1;
+        }
+        let time = |test: &str| self.times.get(test).copied().unwrap_or_default() + START;
+        let weights: BTreeMap<String, Duration> =
+            faults.iter().map(|(test, faults)| ((*test).to_owned(), time(test) * *faults)).collect();
+        for reached in self.reached.values_mut() {
+            reached.tests.sort_by_key(|test| weights.get(test));
+        }
     }
 
     /// Those that a fault is not switched on in: it is there from the start.
@@ -76,29 +97,65 @@ impl<'a> Witnesses<'a> {
         names: &'a [&'a str],
         patience: Duration,
     ) -> Self {
-        Self { program, dir, names, patience, reached: BTreeMap::new() }
+        Self { program, dir, names, patience, times: BTreeMap::new(), reached: BTreeMap::new() }
     }
 
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Switches a fault on. Only tests that come by it are asked.
+    /// Switches a fault on. Only tests that come by it are asked, a few of them first.
     pub(super) fn ask(&self, number: usize) -> Result<Finding> {
-        match self.reached.get(&number) {
-            None => Ok(Finding::NotNoticed),
-            Some(tests) => self.watch(tests, &[("RATELIMIT_FAULT", &number.to_string())]),
+        let Some(reached) = self.reached.get(&number) else { return Ok(Finding::NotNoticed) };
+        let number = number.to_string();
+        let fault = [("RATELIMIT_FAULT", number.as_str())];
+        let (few, others) = reached.tests.split_at(self.few(&reached.tests));
+        if !few.is_empty() {
+            let finding = self.watch(few, self.patience_for(few), &[], &fault, &mut |_| {})?;
+            if finding != Finding::NotNoticed {
+                return Ok(finding);
+            }
         }
+        if reached.is_by_others || others.len() > NAMES {
+            self.watch(&[], self.patience, &[], &fault, &mut |_| {})
+        } else if others.is_empty() {
+            Ok(Finding::NotNoticed)
+        } else {
+            self.watch(others, self.patience_for(others), &[], &fault, &mut |_| {})
+        }
+    }
+
+    /// How many of these are asked before the others.
+    fn few(&self, tests: &[String]) -> usize {
+        let mut all = Duration::ZERO;
+        let is_within = |test: &&String| {
+            all += self.times.get(*test).copied().unwrap_or_default();
+            all <= SHORT
+        };
+        tests.iter().take(FEW).take_while(is_within).count().max(tests.len().min(1))
+    }
+
+    /// How long these may take. Other programs run beside them.
+    fn patience_for(&self, tests: &[String]) -> Duration {
+        let times = tests.iter().filter_map(|test| self.times.get(test));
+        (times.sum::<Duration>() * 5 + Duration::from_secs(10)).min(self.patience)
     }
 
     /// Asks all.
     pub(super) fn ask_all(&self) -> Result<Finding> {
-        self.watch(&BTreeSet::new(), &[])
+        self.watch(&[], self.patience, &[], &[], &mut |_| {})
     }
 
-    fn pass_with(&self, env: &[(&str, &str)]) -> Result<()> {
-        match self.watch(&BTreeSet::new(), env)? {
-            Finding::NotNoticed => Ok(()),
+    /// Has all pass without a fault while they note down which ones they come by, and says how long each takes.
+    fn pass_with(&self, reached: &Path) -> Result<BTreeMap<String, Duration>> {
+        let mut times = BTreeMap::new();
+        let reached = reached.to_string_lossy();
+        // The time of each test is an option that the library of tests has for the compiler's own developers.
+        let env = [("RATELIMIT_FAULTS_REACHED", reached.as_ref()), ("RUSTC_BOOTSTRAP", "1")];
+        let options = ["-Z", "unstable-options", "--report-time"];
+        let finding = self.watch(&[], self.patience, &options, &env, &mut |line| times.extend(time(line)))?;
+        match finding {
+            Finding::NotNoticed => Ok(times),
             Finding::Noticed(test) => bail!("{test} fails without a fault; it must pass first"),
             Finding::NeverEnded => {
                 bail!("{} does not come to an end without a fault", self.program.display())
@@ -116,14 +173,21 @@ impl<'a> Witnesses<'a> {
     }
 
     /// Runs these tests, or all if none is named, until one fails.
-    fn watch(&self, tests: &BTreeSet<String>, env: &[(&str, &str)]) -> Result<Finding> {
+    fn watch(
+        &self,
+        tests: &[String],
+        patience: Duration,
+        options: &[&str],
+        env: &[(&str, &str)],
+        each: &mut dyn FnMut(&str),
+    ) -> Result<Finding> {
         let mut command = self.command();
         if tests.is_empty() {
             command.args(self.names);
         } else {
             command.arg("--exact").args(tests);
         }
-        command.args(["--test-threads", "2"]).envs(env.iter().copied());
+        command.args(["--test-threads", "2"]).args(options).envs(env.iter().copied());
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -139,10 +203,11 @@ impl<'a> Witnesses<'a> {
                 }
             }
         });
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + patience;
         let finding = loop {
             match receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
+                    each(&line);
                     if let Some(test) = failed(&line) {
                         break Some(Finding::Noticed(test.to_owned()));
                     }
@@ -167,7 +232,30 @@ impl<'a> Witnesses<'a> {
 /// The test that a line of a test program says has failed.
 fn failed(line: &str) -> Option<&str> {
     let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    outcome.ends_with("FAILED").then_some(name)
+    outcome.starts_with("FAILED").then_some(name)
+}
+
+/// A test and how long it took, from a line such as `test a::b ... ok <0.012s>`.
+fn time(line: &str) -> Option<(String, Duration)> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds = outcome.strip_prefix("ok <")?.strip_suffix("s>")?.parse().ok()?;
+    Some((name.to_owned(), Duration::try_from_secs_f64(seconds).ok()?))
+}
+
+/// Who came by which fault, from lines that have its number and the name of a thread. The thread of a test has its name.
+fn reached(lines: &str, tests: &BTreeSet<&str>) -> BTreeMap<usize, Reached> {
+    let mut threads: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+    for (number, thread) in lines.lines().filter_map(|line| line.split_once(' ')) {
+        if let Ok(number) = number.parse() {
+            threads.entry(number).or_default().insert(thread);
+        }
+    }
+    let reached = |threads: BTreeSet<&str>| {
+        let (named, others): (Vec<&str>, Vec<&str>) =
+            threads.iter().partition(|thread| tests.contains(*thread));
+        Reached { tests: named.into_iter().map(str::to_owned).collect(), is_by_others: !others.is_empty() }
+    };
+    threads.into_iter().map(|(number, threads)| (number, reached(threads))).collect()
 }
 
 #[cfg(test)]
@@ -220,6 +308,33 @@ mod tests {
         let witnesses = Witnesses::of_one_fault(path.clone(), &dir, &[], Duration::from_secs(60));
         assert!(matches!(witnesses.ask_all().unwrap(), Finding::Noticed(_)));
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_few_short_tests_of_a_narrow_part_are_asked_first_and_all_others_if_they_do_not_notice() {
+        let path = program("ranks", "exit 0");
+        let mut witnesses =
+            Witnesses::of_one_fault(path.clone(), Path::new("/"), &[], Duration::from_secs(60));
+        let lines = "1 long\n1 narrow\n1 wide\n2 wide\n2 long\n3 wide\n3 worker\n4 wide\nnonsense\n";
+        let tests = BTreeSet::from(["long", "narrow", "wide"]);
+        witnesses.reached = reached(lines, &tests);
+        let times = [("long", 900), ("narrow", 20), ("wide", 10)];
+        witnesses.times =
+            times.map(|(test, ms)| (test.to_owned(), Duration::from_millis(ms))).into_iter().collect();
+        witnesses.rank();
+        assert_eq!(witnesses.reached[&1].tests, ["narrow", "wide", "long"]);
+        assert_eq!(witnesses.few(&witnesses.reached[&1].tests), 2);
+        assert_eq!(witnesses.few(&["long".to_owned()]), 1, "one is asked, however long it takes");
+        assert!(witnesses.reached[&3].is_by_others && !witnesses.reached[&1].is_by_others);
+        assert_eq!(witnesses.patience_for(&witnesses.reached[&2].tests), Duration::from_millis(14_550));
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn the_time_of_a_test_stands_behind_its_name() {
+        let read = time("test a::b ... ok <0.012s>");
+        assert_eq!(read, Some(("a::b".to_owned(), Duration::from_millis(12))));
+        assert_eq!(time("test a::b ... ok"), None);
     }
 
     #[test]
