@@ -99,4 +99,9 @@ mod tests {
         assert_eq!(gaps, vec![0; 100]);
         assert_eq!(draw(u32::MAX, || 0), (1 << DIGITS) - 1, "the longest, at the longest shift");
     }
+
+    #[test]
+    fn no_random_number_makes_a_gap_at_shift_0() {
+        assert_eq!([0, 1, u32::MAX].map(|random| draw(0, || random)), [0; 3]);
+    }
 }

@@ -80,3 +80,21 @@ impl SourceKey {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_an_ipv4_address_gives_it_back_and_no_other_key_does() {
+        for address in [0, 1, 0x0102_0304, u32::MAX] {
+            let key = SourceKey::from_v4(address);
+            assert_eq!(key.v4(), Some(address));
+            assert_eq!(SourceKey { hi: 1, ..key }.v4(), None);
+            let mut octets = key.octets();
+            octets[8] = 1;
+            assert_eq!(SourceKey::from_octets(octets).v4(), None);
+        }
+        assert_eq!(SourceKey { hi: 0, lo: 0 }.v4(), None);
+    }
+}

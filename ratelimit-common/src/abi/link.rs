@@ -97,4 +97,17 @@ mod tests {
             assert!(!names[..at].contains(name), "{name:x}");
         }
     }
+
+    #[test]
+    fn the_name_of_a_neighbour_has_its_hardware_address_and_nothing_of_what_lies_beside_it() {
+        let mac = 0x0012_3456_789a;
+        let name = neighbour(7, mac, LinkKind::Arp);
+        assert_eq!(name & 0xffff_ffff_ffff, mac);
+        assert_eq!(
+            neighbour(7, 0xabcd << 48 | mac, LinkKind::Arp),
+            name,
+            "what lies behind the address in memory"
+        );
+        assert_eq!(neighbour(0x4000 + 7, mac, LinkKind::Arp), name, "numbers of interfaces go round");
+    }
 }

@@ -294,4 +294,64 @@ mod tests {
     fn words_are_those_that_users_type() {
         assert_eq!([Mode::Enforce, Mode::Monitor].map(Mode::name), ["enforce", "monitor"]);
     }
+
+    /// A policy without anything, on the heap: it is larger than the stacks of some threads.
+    fn empty() -> std::boxed::Box<Policy> {
+        use crate::abi::{link::LinkLimits, window::WindowLimit};
+        let none = Limit::UNUSED;
+        std::boxed::Box::new(Policy {
+            generation: 1,
+            source: SourceLimits { v6_mask_hi: 0, v6_mask_lo: 0, v4_mask: 0, set: LimitSet::NONE },
+            prefilter: Prefilter {
+                secret: [1; 2],
+                new_sources: none,
+                proofs: none,
+                rejections: none,
+                reports: none,
+            },
+            aggregation: Aggregation::OFF,
+            clock: Clock::Precise as u32,
+            service_count: 0,
+            lenient: 0,
+            user_count: 0,
+            tables: 0,
+            mode: Mode::Enforce as u32,
+            cookie_services: 0,
+            window_scale: NO_TCP_OPTIONS,
+            window_count: 0,
+            host_total_count: 0,
+            host_totals: Service::UNUSED.totals,
+            link: LinkLimits::OFF,
+            windows: [WindowLimit::UNUSED; MAX_WINDOWS],
+            services: [Service::UNUSED; MAX_SERVICES],
+            ports: [0; PORT_SLOTS],
+            protocols: [0; PROTOCOL_SLOTS],
+            service_names: [0; MAX_SERVICES],
+        })
+    }
+
+    #[test]
+    fn packets_have_one_price_only_where_every_packet_of_a_source_weighs_alike_and_a_prefilter_is_there() {
+        let mut policy = empty();
+        policy.source.set.prefilter_tolerance_q8 = 1;
+        policy.source.set.limits[0] = Limit { cost_fp: 500, meter: Meter::Packets as u32, ..Limit::UNUSED };
+        policy.source.set.limits[1] = Limit { cost_fp: 900, meter: Meter::Syns as u32, ..Limit::UNUSED };
+        let price = |change: fn(&mut Policy)| {
+            let mut changed = empty();
+            changed.source = policy.source;
+            change(&mut changed);
+            changed.price_packets();
+            (changed.weighs_alike(), changed.aggregation.packet_q8)
+        };
+        assert_eq!(price(|_| {}), (true, 500), "SYNs are another matter");
+        assert_eq!(price(|policy| policy.source.set.prefilter_tolerance_q8 = 0), (true, 0));
+        for change in [
+            (|policy| policy.user_count = 1) as fn(&mut Policy),
+            |policy| policy.window_count = 1,
+            |policy| policy.source.set.limits[2].meter = Meter::Bytes as u32,
+            |policy| policy.services[3].per_source.limit_count = 1,
+        ] {
+            assert_eq!(price(change), (false, 0));
+        }
+    }
 }

@@ -212,4 +212,13 @@ mod tests {
         assert_eq!((header.time_ns, header.slot, frame), (7, 9, &[0x45, 0][..]));
         assert!(SampleHeader::split(&record[..31]).is_none());
     }
+
+    #[test]
+    fn samples_become_denser_after_an_epoch_that_used_less_than_a_quarter_of_its_budget() {
+        for (taken, shift) in [(0, 4), (249, 4), (250, 5), (1_000, 5)] {
+            let mut sampler = Sampler { random: 1 << 32, epoch: 1, taken, shift: 5, gap: 3 };
+            let _ = sampler.due(Sampling { epoch: 2, budget: 1_000 }, || 77);
+            assert_eq!(sampler.shift, shift, "{taken}");
+        }
+    }
 }

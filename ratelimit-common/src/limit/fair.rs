@@ -395,4 +395,33 @@ mod tests {
             assert!(!may_be_proven(0, now_q8), "{start}");
         }
     }
+
+    #[test]
+    fn a_mark_says_until_when_a_source_counts_as_asked_whatever_tells_it_from_others() {
+        // The whole of the twentieth second fits into the steps of a mark.
+        let now_q8 = (1 << 40) - ASKED_Q8;
+        for hash in [0, 0x0000_ffff_ff00_0000, u64::MAX] {
+            let word = asked(hash, now_q8);
+            assert!(was_asked(word, hash, now_q8) && was_asked(word, hash, now_q8 + ASKED_Q8), "{hash:x}");
+            assert!(
+                !was_asked(word, hash, now_q8 - 1) && !was_asked(word, hash, now_q8 + ASKED_Q8 + 1),
+                "{hash:x}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_allowance_that_no_word_can_hold_is_the_largest_that_one_can() {
+        assert_eq!(Squeeze::of(1 << 12, 1 << 40).allowance, u32::MAX);
+    }
+
+    #[test]
+    fn a_word_that_is_further_ahead_than_clocks_differ_was_written_long_ago() {
+        let squeeze = Squeeze::of(1 << 24, 100);
+        assert_eq!(squeeze.fair_shift, 1);
+        let now = 1 << 30;
+        let asked = |ahead: u64| take((now + ahead) << DEBT_BITS | DEBT_MASK, &squeeze, now << 1, 2, 0);
+        assert_eq!(asked(AHEAD), None, "nothing of its debt is paid");
+        assert!(asked(AHEAD + 1).is_some(), "all of its debt is paid");
+    }
 }

@@ -200,4 +200,46 @@ mod tests {
         let most = MAX_AMOUNT / 2 * 5;
         assert_eq!([MAX_AMOUNT, MAX_AMOUNT + 1, u64::MAX].map(|amount| charge_q8(&limit, amount)), [most; 3]);
     }
+
+    const NOW_Q8: u64 = 77 << 40;
+
+    #[test]
+    fn a_bucket_admits_up_to_its_tolerance_and_one_that_is_overdrawn_becomes_empty() {
+        let limit = Limit { cost_fp: 1, tolerance_q8: 1_000, frac_bits: 0, meter: 0 };
+        let asked = |ahead, charge| take(NOW_Q8 + ahead, &limit, NOW_Q8, charge);
+        assert_eq!(asked(400, 600), GcraOutcome::Conforms { tat_q8: NOW_Q8 + 1_000 });
+        assert_eq!(asked(400, 601), GcraOutcome::Refused);
+        assert_eq!(asked(1_000 + OVERDRAWN_Q8, 1), GcraOutcome::Refused);
+        assert_eq!(asked(1_001 + OVERDRAWN_Q8, 1), GcraOutcome::Overdrawn { tat_q8: NOW_Q8 + 1_000 });
+        assert_eq!(time_q8(3), 768, "a nanosecond has 256 steps");
+    }
+
+    #[test]
+    fn what_a_change_of_policy_lost_sight_of_is_owed_until_it_has_filled_up() {
+        let set = LimitSet { owed_q8: 100, owed_since_q8: NOW_Q8, ..LimitSet::NONE };
+        let owed = |tolerance, now| owed_q8(&set, tolerance, now);
+        for (tolerance, later, left) in
+            [(60, 0, 60), (60, 10, 50), (60, 60, 0), (60, 9_999, 0), (1_000, 30, 70)]
+        {
+            assert_eq!(owed(tolerance, NOW_Q8 + later), left, "{tolerance}, {later} later");
+        }
+        // The policy is in force soon: all of it is owed until then. What lies further ahead was years ago.
+        assert_eq!([1, SOON_Q8, SOON_Q8 + 1].map(|before| owed(60, NOW_Q8 - before)), [60, 60, 0]);
+        assert_eq!(owed_q8(&LimitSet { owed_q8: 0, ..set }, 60, NOW_Q8), 0);
+    }
+
+    #[test]
+    fn the_margin_of_a_soft_limit_is_open_from_its_beginning_on_unless_it_is_held() {
+        use crate::abi::limit::{HELD, SOFT};
+        let margin = |frac_bits, margins_from_q8, now_q8| {
+            let set = LimitSet { margins_from_q8, ..LimitSet::NONE };
+            has_margin(&set, &Limit { frac_bits, ..Limit::UNUSED }, now_q8)
+        };
+        assert!(margin(SOFT, 0, NOW_Q8) && margin(SOFT, 0, u64::MAX - 5), "0 is no moment");
+        assert!(!margin(0, 0, NOW_Q8) && !margin(SOFT | HELD, 0, NOW_Q8));
+        assert!(!margin(0, NOW_Q8 - 1, NOW_Q8) && !margin(SOFT | HELD, NOW_Q8 - 1, NOW_Q8));
+        assert!(margin(SOFT, NOW_Q8, NOW_Q8) && margin(SOFT, NOW_Q8 - 1, NOW_Q8));
+        assert!(!margin(SOFT, NOW_Q8 + 1, NOW_Q8) && !margin(SOFT, NOW_Q8 + MAX_TOLERANCE_Q8, NOW_Q8));
+        assert!(margin(SOFT, NOW_Q8 + MAX_TOLERANCE_Q8 + 1, NOW_Q8), "that was years ago");
+    }
 }

@@ -103,4 +103,20 @@ mod tests {
         assert_eq!((level.left(&finer), level.capacity(&finer)), (2, 3));
         assert_eq!(level.left(&Limit { cost_fp: 0, ..limit }), 0);
     }
+
+    #[test]
+    fn waits_are_whole_nanoseconds_rounded_up() {
+        let level = Level::of((1 << 40) + 513, 1_000, 1 << 40, Start::FULL);
+        assert_eq!((level.full_in_ns(), level.room_q8()), (3, 487));
+        assert_eq!([487, 488, 743, 744].map(|charge| level.wait_ns(charge)), [0, 1, 1, 2]);
+        assert_eq!((Level::full(1_000).full_in_ns(), Level::full(1_000).wait_ns(1_001)), (0, 1));
+    }
+
+    #[test]
+    fn who_has_no_entry_finds_the_whole_burst_less_what_its_cell_has_given() {
+        let room = |spent: u64| {
+            Level::behind(Level::of((1 << 40) + spent, 200, 1 << 40, Start::FULL), 1_000).room_q8()
+        };
+        assert_eq!([0, 150, 200, 300].map(room), [1_000, 850, 800, 800], "a cell gives no more than it has");
+    }
 }

@@ -216,4 +216,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_piece_that_is_wrong_is_told_apart_from_the_sentence() {
+        for (text, piece, fault) in
+            [("1h30", "30", LifetimeFault::NoUnit), (" 2 weeks", "weeks", LifetimeFault::UnknownUnit)]
+        {
+            let error = parse_lifetime(text).unwrap_err();
+            assert_eq!((error.piece(), error.fault()), (piece, fault));
+        }
+    }
 }

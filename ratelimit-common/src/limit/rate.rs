@@ -462,4 +462,48 @@ mod tests {
     fn text(words: &str) -> Limit {
         parse_rate(words).unwrap().limit().unwrap()
     }
+
+    #[test]
+    fn a_bucket_may_take_exactly_the_longest_time_to_fill_and_no_unit_more() {
+        // A packet costs 2^17 steps of time, and the longest tolerance is 2^61.
+        let of = |burst| rate(Meter::Packets, 1_953_125, Period::Second, burst).limit();
+        assert_eq!(of(1 << 44).map(|limit| limit.tolerance_q8), Ok(MAX_TOLERANCE_Q8));
+        assert_eq!(of((1 << 44) + 1), Err(RateError::BurstTooLong { max: 1 << 44 }));
+    }
+
+    #[test]
+    fn a_part_whose_price_has_too_many_bits_does_without_binary_places_and_then_gives_nothing() {
+        let bytes =
+            |cost_fp, frac_bits| Limit { cost_fp, tolerance_q8: 9, frac_bits, meter: Meter::Bytes as u32 };
+        assert_eq!(Rate::part(&bytes((1 << 41) - 1, 16), 1, 2), bytes((1 << 42) - 2, 16));
+        assert_eq!(Rate::part(&bytes(1 << 41, 16), 1, 2), bytes(1 << 26, 0));
+        let nothing = Limit { tolerance_q8: 0, ..bytes(1 << 41, 0) };
+        assert_eq!(Rate::part(&bytes(1 << 41, 0), 1, 2), nothing);
+    }
+
+    #[test]
+    fn a_rate_is_counted_in_the_window_of_its_algorithm_with_its_margin_on_top() {
+        for (text, length_ns, late) in [
+            ("100 packets/s fixed-window", 1_000_000_000, 60),
+            ("100 packets/s sliding-window-weighted", 1_000_000_000, 60),
+            ("100 packets/s sliding-window", 142_857_143, 420),
+        ] {
+            let rate = parse_rate(text).unwrap();
+            let window = rate.window(50).unwrap();
+            assert_eq!((window.limit, window.length_ns, window.late), (150, length_ns, late), "{text}");
+            assert_eq!(rate.window(0).unwrap().limit, 100, "{text}");
+        }
+        let shift = |text| parse_rate(text).unwrap().window(0).unwrap().previous_shift;
+        assert_eq!(shift("1000000 packets/s sliding-window-weighted"), 8, "two counts in one word");
+        assert_eq!(shift("1000000 packets/s fixed-window"), 0);
+    }
+
+    #[test]
+    fn a_limit_in_windows_keeps_its_meter() {
+        for (text, meter) in
+            [("9000 bytes/s fixed-window", Meter::Bytes), ("9 syns/s sliding-window", Meter::Syns)]
+        {
+            assert_eq!(parse_rate(text).unwrap().limit().unwrap().meter, meter as u32, "{text}");
+        }
+    }
 }

@@ -129,4 +129,39 @@ mod tests {
         assert_eq!(names.map(|name| pressure(word, name, NOW_Q8) != 0), [true, false, false]);
         assert_eq!(names.map(|name| pressure(0, name, NOW_Q8)), [0; 3], "nothing was ever written");
     }
+
+    #[test]
+    fn a_word_that_still_says_something_of_another_prefix_is_told_from_one_that_is_free() {
+        let of = aggregation(60 * SECOND_Q8);
+        let [own, other] = [3 << 32, 4 << 32];
+        let word = word(&of, own, NOW_Q8, of.unproven_tolerance_q8);
+        assert!(is_live_for_another(word, other, NOW_Q8) && !is_live_for_another(word, own, NOW_Q8));
+        assert!(!is_live_for_another(word, other, NOW_Q8 + SECOND_Q8), "over by then");
+        assert!(!is_live_for_another(0, other, NOW_Q8), "nothing was ever written");
+    }
+
+    #[test]
+    fn a_word_is_live_for_twice_as_long_as_one_lasts_and_no_longer() {
+        let name = 3 << 32;
+        let live = |steps| {
+            pressure(
+                tag(name) | 1 << UNTIL_BITS | ((NOW_Q8 >> UNTIL_SHIFT & UNTIL_MASK) + steps),
+                name,
+                NOW_Q8,
+            )
+        };
+        assert_eq!([0, 1, LONGEST_STEPS, LONGEST_STEPS + 1].map(live), [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_a_prefix_that_squeezes_nobody_or_not_for_half_a_millisecond() {
+        let of = aggregation(60 * SECOND_Q8);
+        assert_eq!(word(&of, 3 << 32, NOW_Q8, 0), 0);
+        let remembered = |tolerance_q8| {
+            let of = aggregation(tolerance_q8);
+            word(&of, 3 << 32, NOW_Q8, of.unproven_tolerance_q8) != 0
+        };
+        // A range is a quarter of the tolerance, and a word lasts for 1/256 of it: half a millisecond.
+        assert_eq!([1 << 36, (1 << 37) - (1 << 20), 1 << 37].map(remembered), [false, false, true]);
+    }
 }

@@ -21,8 +21,15 @@ use super::fault::{Fault, Kind};
 pub(super) const SWITCH: &str = r#"
 pub mod fault {
     extern crate std;
+    use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::{cell::RefCell, io::Write as _, string::String, sync::LazyLock, vec::Vec};
 
+    // The number of the fault that is there, 0 for none. It is asked for in the innermost loops.
+    static CHOSEN: AtomicU32 = AtomicU32::new(NOT_KNOWN);
+    const NOT_KNOWN: u32 = u32::MAX;
+    const NOTING: u32 = u32::MAX - 1;
+
+    #[inline(always)]
     pub const fn on(number: u32) -> bool {
         core::intrinsics::const_eval_select((number,), never, is_chosen)
     }
@@ -31,13 +38,23 @@ pub mod fault {
         false
     }
 
+    #[inline(always)]
     fn is_chosen(number: u32) -> bool {
-        static CHOSEN: LazyLock<u32> = LazyLock::new(|| chosen("RATELIMIT_FAULT").map_or(0, |text| text.parse().unwrap()));
+        let chosen = CHOSEN.load(Relaxed);
+        if chosen < NOTING { chosen == number } else { look(number) }
+    }
+
+    #[cold]
+    fn look(number: u32) -> bool {
         static REACHED: LazyLock<Option<String>> = LazyLock::new(|| chosen("RATELIMIT_FAULTS_REACHED"));
         if let Some(file) = &*REACHED {
+            CHOSEN.store(NOTING, Relaxed);
             note(file, number);
+            return false;
         }
-        *CHOSEN == number
+        let fault = chosen("RATELIMIT_FAULT").map_or(0, |text| text.parse().unwrap());
+        CHOSEN.store(fault, Relaxed);
+        fault == number
     }
 
     fn chosen(name: &str) -> Option<String> {

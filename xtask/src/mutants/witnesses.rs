@@ -20,6 +20,9 @@ const NAMES: usize = 150;
 const FEW: usize = 16;
 const SHORT: Duration = Duration::from_millis(400);
 
+/// Tests that take longer than this without a fault are asked last: they are few, and take most of the time of all.
+const LONG: Duration = Duration::from_millis(500);
+
 /// What starting a program costs in comparison with the tests in it.
 const START: Duration = Duration::from_millis(5);
 
@@ -110,19 +113,40 @@ impl<'a> Witnesses<'a> {
         let number = number.to_string();
         let fault = [("RATELIMIT_FAULT", number.as_str())];
         let (few, others) = reached.tests.split_at(self.few(&reached.tests));
-        if !few.is_empty() {
-            let finding = self.watch(few, self.patience_for(few), &[], &fault, &mut |_| {})?;
-            if finding != Finding::NotNoticed {
-                return Ok(finding);
-            }
+        let finding = self.watch_some(few, &fault)?;
+        if finding != Finding::NotNoticed {
+            return Ok(finding);
         }
-        if reached.is_by_others || others.len() > NAMES {
-            self.watch(&[], self.patience, &[], &fault, &mut |_| {})
-        } else if others.is_empty() {
-            Ok(Finding::NotNoticed)
+        let (long, short): (Vec<String>, Vec<String>) =
+            others.iter().cloned().partition(|test| self.is_long(test));
+        let finding = if reached.is_by_others || short.len() > NAMES {
+            let long: Vec<&str> =
+                self.times.keys().map(String::as_str).filter(|test| self.is_long(test)).collect();
+            let skipped: Vec<&str> = long.iter().flat_map(|test| ["--skip", test]).collect();
+            self.watch(&[], self.patience_without(&long), &skipped, &fault, &mut |_| {})?
         } else {
-            self.watch(others, self.patience_for(others), &[], &fault, &mut |_| {})
+            self.watch_some(&short, &fault)?
+        };
+        if finding != Finding::NotNoticed {
+            return Ok(finding);
         }
+        if !reached.is_by_others {
+            return self.watch_some(&long, &fault);
+        }
+        let long: Vec<String> = self.times.keys().filter(|test| self.is_long(test)).cloned().collect();
+        self.watch_some(&long, &fault)
+    }
+
+    fn is_long(&self, test: &str) -> bool {
+        self.times.get(test).is_some_and(|time| *time > LONG)
+    }
+
+    /// Runs these tests, if there are any.
+    fn watch_some(&self, tests: &[String], fault: &[(&str, &str)]) -> Result<Finding> {
+        if tests.is_empty() {
+            return Ok(Finding::NotNoticed);
+        }
+        self.watch(tests, self.patience_for(tests), &[], fault, &mut |_| {})
     }
 
     /// How many of these are asked before the others.
@@ -139,6 +163,12 @@ impl<'a> Witnesses<'a> {
     fn patience_for(&self, tests: &[String]) -> Duration {
         let times = tests.iter().filter_map(|test| self.times.get(test));
         (times.sum::<Duration>() * 5 + Duration::from_secs(10)).min(self.patience)
+    }
+
+    /// How long all but these may take.
+    fn patience_without(&self, long: &[&str]) -> Duration {
+        let short = self.times.iter().filter(|(test, _)| !long.contains(&test.as_str()));
+        (short.map(|(_, time)| *time).sum::<Duration>() * 5 + Duration::from_secs(10)).min(self.patience)
     }
 
     /// Asks all.

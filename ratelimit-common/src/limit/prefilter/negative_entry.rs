@@ -300,4 +300,31 @@ mod tests {
         );
         assert_eq!(negative_place(u64::MAX) as usize, NEGATIVE_PLACES - 1);
     }
+
+    #[test]
+    fn a_word_says_what_refused_and_whether_it_denies_somebody_else() {
+        let [own, other] = [negative_name(3 << 40, 1), negative_name(4 << 40, 1)];
+        for cause in
+            [NegativeCause::Packets, NegativeCause::Bytes, NegativeCause::Blocked, NegativeCause::Shared]
+        {
+            let word = negative_entry(own, NOW_Q8, NOW_Q8 + DAY_Q8, cause);
+            assert_eq!(denied_by(word), cause);
+            assert!(denies_other(word, other, NOW_Q8) && !denies_other(word, own, NOW_Q8));
+            assert!(!denies_other(word, other, NOW_Q8 + LONGEST_NEGATIVE_ENTRY_Q8), "over by then");
+        }
+        assert!(!denies_other(0, own, NOW_Q8), "nothing was ever written");
+    }
+
+    #[test]
+    fn a_first_look_believes_no_word_that_is_further_ahead_than_clocks_differ() {
+        let tag = tag_under(3 << 40, 1);
+        let step = NOW_Q8 >> UNTIL_SHIFT;
+        for (ahead, is_denied) in
+            [(0, false), (1, true), (TWICE_THE_LONGEST_STEPS, true), (TWICE_THE_LONGEST_STEPS + 1, false)]
+        {
+            let word = tag | (step + ahead);
+            assert_eq!(cause_now(word, tag, next_step(NOW_Q8)).is_some(), is_denied, "{ahead}");
+            assert_eq!(is_live(word, NOW_Q8), is_denied, "{ahead}");
+        }
+    }
 }

@@ -213,4 +213,23 @@ mod tests {
             assert!(moved.iter().all(|count| count.abs_diff(half) < SAMPLES / 7), "bit {bit}: {shares:?}");
         }
     }
+
+    #[test]
+    fn a_source_has_another_name_under_every_service_and_no_other_source_has_it_under_another() {
+        use super::super::NEGATIVE_PERIOD;
+        let secret = SplitMix(5).secret();
+        // What cell and tag are made of.
+        let name = |hash, group| group_hash(hash, group, secret) >> (UNTIL_SHIFT + 1);
+        let step = u64::from((secret[1] >> 32) as u32 | 1) << 32;
+        for hash in [0, 7 << 32, u64::from(u32::MAX) << 32, 0x0123_4567 << 32 | 1 << 31 | 1 << 26] {
+            for group in 1..NEGATIVE_PERIOD {
+                // The source that comes to lie in the same place with one service less.
+                let neighbour = hash.wrapping_add(step);
+                assert_ne!(name(hash, group), name(neighbour, group - 1), "{group}");
+                for bit in UNTIL_SHIFT + 1..32 {
+                    assert_ne!(name(hash, group), name(hash ^ 1 << bit, group), "{group}, bit {bit}");
+                }
+            }
+        }
+    }
 }

@@ -217,6 +217,18 @@ fn a_limit_carries_the_parameters_of_its_rate() {
 }
 
 #[test]
+fn a_mistake_knows_the_text_that_it_is_in() {
+    let error = parse_rate("5 parsecs/s").unwrap_err();
+    assert_eq!((error.text(), error.piece()), ("5 parsecs/s", "parsecs"));
+}
+
+#[test]
+fn a_window_of_few_bytes_has_no_larger_burst_than_its_amount() {
+    assert_eq!(parse_rate("2000 bytes/s fixed-window").unwrap().burst, 2_000);
+    assert!(parse_rate("2000 bytes/s").unwrap().burst > 2_000, "a bucket has room for frames");
+}
+
+#[test]
 fn a_long_piece_is_cut_in_the_sentence_but_not_in_the_piece() {
     let word = "x".repeat(1000);
     let text = format!("5 {word}/s");

@@ -119,3 +119,30 @@ impl Window {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_keep_their_meaning_under_another_limit_and_under_nothing_else() {
+        let window =
+            Window { length_ns: 9, limit: 5, shift: 1, count_bits: 32, previous_shift: 2, ..Window::UNUSED };
+        assert_eq!(window.layout(), Window { limit: 6, ..window }.layout());
+        for other in [
+            Window { length_ns: 10, ..window },
+            Window { shift: 2, ..window },
+            Window { count_bits: 43, ..window },
+            Window { previous_shift: 3, ..window },
+        ] {
+            assert_ne!(window.layout(), other.layout());
+        }
+    }
+
+    #[test]
+    fn an_amount_counts_as_the_units_that_it_begins_and_never_as_nothing() {
+        let window = Window { limit: 5, shift: 3, ..Window::UNUSED };
+        assert_eq!([0, 1, 8, 9, 16].map(|amount| window.units(amount)), [1, 1, 1, 2, 2]);
+        assert_eq!(window.limit_amount(), 40);
+    }
+}

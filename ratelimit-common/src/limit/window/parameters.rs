@@ -153,4 +153,49 @@ mod tests {
             assert_eq!((window.count_bits, window.limit), (count_bits, amount));
         }
     }
+
+    #[test]
+    fn a_window_is_as_long_as_its_period_and_a_sliding_one_in_parts_that_are_together() {
+        let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
+        let rate = |amount| Rate { meter, amount, period, burst: amount, manner };
+        let [fixed, weighted] = [Window::fixed(&rate(9)), Window::weighted(&rate(9))].map(Result::unwrap);
+        assert_eq!([fixed.length_ns, weighted.length_ns], [1_000_000_000; 2]);
+        assert_eq!([fixed.late, weighted.late], [60; 2], "a minute");
+        let sliding = Window::sliding::<8>(&rate(9)).unwrap();
+        assert_eq!(
+            (sliding.length_ns, sliding.late),
+            (142_857_143, 420),
+            "seven parts are a second, rounded up"
+        );
+        // What is remembered of the window before fits into twelve bits.
+        let shifts = [MAX_PREVIOUS, MAX_PREVIOUS + 1, 2 * MAX_PREVIOUS, 2 * MAX_PREVIOUS + 1];
+        assert_eq!(
+            shifts.map(|amount| Window::weighted(&rate(amount)).unwrap().previous_shift),
+            [0, 1, 1, 2]
+        );
+    }
+
+    #[test]
+    fn the_largest_windows_are_counted_in_units_and_larger_ones_are_refused_with_a_sentence() {
+        let of = |meter, amount| {
+            Window::fixed(&Rate { meter, amount, period: Period::Day, burst: amount, manner: Manner::PLAIN })
+        };
+        let units = |window: Window| (window.shift, window.limit);
+        assert_eq!(of(Meter::Bytes, MAX_COUNT).map(units), Ok((0, MAX_COUNT)));
+        assert_eq!(of(Meter::Bytes, MAX_COUNT + 1).map(units), Ok((1, (MAX_COUNT + 1) / 2)));
+        assert_eq!(of(Meter::Bytes, MAX_COUNT << 6).map(units), Ok((6, MAX_COUNT)));
+        for (meter, amount, max) in
+            [(Meter::Packets, MAX_COUNT + 1, MAX_COUNT), (Meter::Bytes, (MAX_COUNT + 1) << 6, MAX_COUNT << 6)]
+        {
+            let error = of(meter, amount).unwrap_err();
+            assert_eq!(error, WindowError::TooLarge { meter, max });
+            let sentence = std::format!("{error}");
+            assert!(
+                sentence.starts_with(&std::format!("limit is above {max} {}", meter.name())),
+                "{sentence}"
+            );
+        }
+        let sentence = std::format!("{}", of(Meter::Packets, 0).unwrap_err());
+        assert_eq!(sentence, "limit 0 lets nothing pass; use at least 1, or block the source");
+    }
 }

@@ -221,3 +221,103 @@ impl<const K: usize> Words for [core::sync::atomic::AtomicU64; K] {
         self[slot].compare_exchange(seen, new, AcqRel, Relaxed).map(|_| ())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use core::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::abi::Meter;
+    use crate::limit::{manner::Manner, rate::Period, rate::Rate};
+
+    const K: usize = SUB_WINDOWS;
+
+    fn window(meter: Meter, amount: u64, period: Period) -> Window {
+        Window::sliding::<K>(&Rate { meter, amount, period, burst: amount, manner: Manner::PLAIN }).unwrap()
+    }
+
+    fn seven() -> Window {
+        window(Meter::Packets, 7, Period::Second)
+    }
+
+    fn empty() -> [AtomicU64; K] {
+        core::array::from_fn(|_| AtomicU64::new(0))
+    }
+
+    #[test]
+    fn what_was_spent_counts_until_its_part_has_left_the_window_and_the_limit_is_never_exceeded() {
+        let (window, words) = (seven(), empty());
+        let at = |part: u64| (1_000 + part) * window.length_ns;
+        let take = |part, amount| take::<K>(&words, &window, at(part), amount);
+        let used = |now_ns| used::<K>(&words, &window, now_ns);
+        assert_eq!((take(0, 3), take(0, 1), used(at(0))), (Ok(()), Ok(()), 4));
+        assert_eq!((take(3, 4), used(at(3))), (Err(Refusal::Limit), 4));
+        assert_eq!((take(3, 3), used(at(3))), (Ok(()), 7));
+        assert_eq!((take(7, 1), used(at(8) - 1)), (Err(Refusal::Limit), 7), "the first part is still inside");
+        assert_eq!((used(at(8)), take(8, 5)), (3, Err(Refusal::Limit)));
+        assert_eq!((take(8, 4), used(at(8))), (Ok(()), 7));
+        assert_eq!((used(at(11)), used(at(16))), (4, 0));
+    }
+
+    #[test]
+    fn who_comes_from_a_part_that_another_cpu_has_closed_or_gone_beyond_is_late() {
+        let (window, words) = (seven(), empty());
+        let at = |part: u64| (1_000 + part) * window.length_ns;
+        assert_eq!(take::<K>(&words, &window, at(8), 1), Ok(()));
+        for earlier in 0..8 {
+            assert_eq!(take::<K>(&words, &window, at(earlier), 1), Err(Refusal::Late), "{earlier}");
+        }
+        // Another CPU is at part 8 and has closed part 7 so far, in the word that this one takes for part -1.
+        let words = empty();
+        words[slot::<K>(1_007)].store(write(&window, 1_007, true, 2), core::sync::atomic::Ordering::Relaxed);
+        assert_eq!(take::<K>(&words, &window, at(0), 1), Err(Refusal::Late));
+        assert_eq!(used::<K>(&words, &window, at(8)), 2, "what that one has closed is not written over");
+    }
+
+    #[test]
+    fn of_two_packets_that_conform_alone_and_not_together_the_second_to_be_charged_is_refused() {
+        let (window, words) = (seven(), empty());
+        let now_ns = 1_000 * window.length_ns;
+        let charge = |amount| evaluate::<K>(&words, &window, now_ns, amount).unwrap();
+        let (first, second, third) = (charge(4), charge(4), charge(3));
+        assert_eq!(first.commit(&words, &window), Ok(()));
+        assert_eq!(second.commit(&words, &window), Err(Refusal::Limit));
+        assert_eq!(third.commit(&words, &window), Ok(()));
+        assert_eq!(used::<K>(&words, &window, now_ns), 7);
+    }
+
+    /// Words that count how often somebody writes.
+    struct Watched([AtomicU64; K], Cell<u32>);
+
+    impl Words for Watched {
+        fn load(&self, slot: usize) -> u64 {
+            self.0.load(slot)
+        }
+
+        fn compare_exchange(&self, slot: usize, seen: u64, new: u64) -> Result<(), u64> {
+            self.1.set(self.1.get() + 1);
+            self.0.compare_exchange(slot, seen, new)
+        }
+    }
+
+    #[test]
+    fn a_flood_that_is_refused_writes_nothing_once_the_parts_before_are_closed() {
+        let (window, words) = (seven(), Watched(empty(), Cell::new(0)));
+        let now_ns = 1_000 * window.length_ns;
+        assert_eq!(take::<K>(&words, &window, now_ns, 7), Ok(()));
+        assert_eq!(take::<K>(&words, &window, now_ns + window.length_ns, 1), Err(Refusal::Limit));
+        let closed = words.1.get();
+        for _ in 0..100 {
+            assert_eq!(take::<K>(&words, &window, now_ns + window.length_ns, 1), Err(Refusal::Limit));
+        }
+        assert_eq!(words.1.get(), closed);
+    }
+
+    #[test]
+    fn large_windows_of_bytes_say_bytes() {
+        let (window, words) = (window(Meter::Bytes, 1 << 45, Period::Day), empty());
+        assert_eq!(take::<K>(&words, &window, window.length_ns, 1514), Ok(()));
+        assert_eq!(used::<K>(&words, &window, window.length_ns), 1520, "190 units of eight bytes");
+    }
+}

@@ -159,4 +159,39 @@ mod tests {
         assert_eq!(used(word, &wide, 10 * SECOND), (1 << 20) + 16);
         assert_eq!(used(word, &narrow, 10 * SECOND), MAX_PREVIOUS + 1);
     }
+
+    #[test]
+    fn a_count_becomes_the_previous_one_in_whole_units_rounded_up() {
+        let wide = window(1 << 21);
+        for (count, previous) in [(1 << 20, 1_024), ((1 << 20) + 1, 1_025), ((1 << 20) + 1_024, 1_025)] {
+            assert_eq!(as_previous(count, &wide), previous, "{count}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_rounded_where_the_part_of_a_window_is_exact() {
+        let even = Window { length_ns: 1 << 30, reciprocal: 1 << 33, ..window(100) };
+        let word = taken(0, &even, 9 << 30, 40);
+        assert_eq!(used(word, &even, 10 << 30), 40);
+        assert_eq!(used(word, &even, (10 << 30) + (1 << 29)), 20);
+    }
+
+    #[test]
+    fn a_window_is_told_from_others_however_many_there_have_been() {
+        for (amount, index) in [(100, (1 << 31) + 7), (1 << 40, (1 << 31) + 7), (1 << 40, 512 * 3 + 100)] {
+            let window = window(amount);
+            let word = taken(0, &window, index * SECOND, 50);
+            assert_eq!(used(word, &window, index * SECOND), 50, "{index}");
+            assert_eq!(take(word, &window, index * SECOND, amount - 49), WindowOutcome::Refused);
+            assert_eq!(used(word, &window, (index + 2) * SECOND), 0);
+        }
+    }
+
+    #[test]
+    fn large_windows_of_bytes_say_bytes() {
+        let (meter, period, manner, amount) = (Meter::Bytes, Period::Day, Manner::PLAIN, 1 << 45);
+        let window = Window::weighted(&Rate { meter, amount, period, burst: amount, manner }).unwrap();
+        let word = taken(0, &window, 9 * SECOND, 1514);
+        assert_eq!(used(word, &window, 9 * SECOND), 1520, "190 units of eight bytes");
+    }
 }

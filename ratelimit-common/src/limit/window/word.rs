@@ -57,3 +57,55 @@ pub(super) const fn write(window: &Window, index: u64, marked: bool, count: u64)
     let bits = window.count_bits & 63;
     (index << bits << 1) | ((marked as u64) << bits) | count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Meter;
+    use crate::limit::{manner::Manner, rate::Period, rate::Rate};
+
+    /// Windows of a second whose counts have 32 bits, and 43.
+    fn windows() -> [Window; 2] {
+        [100, 1 << 40].map(|amount| {
+            let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
+            Window::fixed(&Rate { meter, amount, period, burst: amount, manner }).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_word_reads_as_it_was_written_however_many_windows_there_have_been() {
+        for window in windows() {
+            let most = (1 << window.count_bits) - 1;
+            for index in [1, 77, (1 << 20) + 5, (1 << 31) + 5, u64::from(u32::MAX), (1 << 50) + 1] {
+                for (marked, count) in [(false, 0), (true, 1), (false, most), (true, most)] {
+                    let slot = read(write(&window, index, marked, count), &window, index);
+                    assert!(slot.age == Age::Same && slot.marked == marked && slot.count == count, "{index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_has_the_age_of_its_window_and_is_ahead_by_as_many_as_a_clock_may_be() {
+        for window in windows() {
+            let late = u64::from(window.late);
+            for index in [1_000, (1 << 31) + 1_000] {
+                let word = write(&window, index, true, 9);
+                let age = |seen_from| read(word, &window, seen_from).age;
+                assert!(age(index) == Age::Same && age(index + 1) == Age::Previous);
+                assert!(age(index + 2) == Age::Old && age(index + 300) == Age::Old);
+                assert!(age(index - 1) == Age::Ahead && age(index - late) == Age::Ahead);
+                assert!(age(index - late - 1) == Age::Old);
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_that_was_never_written_is_old_even_where_window_numbers_go_round() {
+        for window in windows() {
+            for index in [0, 1, (1 << 20) - 1, (1 << 31) - 1, 1 << 31] {
+                assert!(read(0, &window, index).age == Age::Old, "{index}");
+            }
+        }
+    }
+}
