@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::Tests;
 use crate::tool;
 
 /// More names than this are not given one by one.
@@ -42,8 +43,8 @@ pub(super) enum Finding {
 pub(super) struct Witnesses<'a> {
     program: PathBuf,
     dir: &'a Path,
-    /// What the names of the tests begin with.
-    names: &'a [&'a str],
+    /// Which tests of it are asked.
+    asked: &'a Tests,
     patience: Duration,
     /// How long each test takes without a fault.
     times: BTreeMap<String, Duration>,
@@ -62,12 +63,12 @@ struct Reached {
 
 impl<'a> Witnesses<'a> {
     /// Runs them without a fault, which they must pass, and notes down which faults they come by.
-    pub(super) fn gather(program: PathBuf, dir: &'a Path, names: &'a [&'a str]) -> Result<Self> {
-        let mut found = Self::of_one_fault(program, dir, names, Duration::from_secs(1_200));
-        let list = tool::output(found.command().args(names).args(["--list", "--format", "terse"]))?;
+    pub(super) fn gather(program: PathBuf, dir: &'a Path, asked: &'a Tests) -> Result<Self> {
+        let mut found = Self::of_one_fault(program, dir, asked, Duration::from_secs(1_200));
+        let list = tool::output(found.command().args(found.which()).args(["--list", "--format", "terse"]))?;
         let tests: BTreeSet<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
         if tests.is_empty() {
-            bail!("{} has no tests of these names: {}", found.program.display(), names.join(", "));
+            bail!("{} has no tests of these names: {}", found.program.display(), asked.names.join(", "));
         }
         let file = found.program.with_extension("reached");
         let _ = fs::remove_file(&file);
@@ -97,10 +98,10 @@ impl<'a> Witnesses<'a> {
     pub(super) fn of_one_fault(
         program: PathBuf,
         dir: &'a Path,
-        names: &'a [&'a str],
+        asked: &'a Tests,
         patience: Duration,
     ) -> Self {
-        Self { program, dir, names, patience, times: BTreeMap::new(), reached: BTreeMap::new() }
+        Self { program, dir, asked, patience, times: BTreeMap::new(), reached: BTreeMap::new() }
     }
 
     pub(super) fn patience(&self) -> Duration {
@@ -193,6 +194,12 @@ impl<'a> Witnesses<'a> {
         }
     }
 
+    /// What tells the program which tests are asked.
+    fn which(&self) -> impl Iterator<Item = &'static str> {
+        let without = self.asked.without.iter().flat_map(|name| ["--skip", name]);
+        self.asked.names.iter().copied().chain(without)
+    }
+
     fn command(&self) -> Command {
         let mut command = tool::command("sh");
         command.args(["-c", &format!("ulimit -v {MEMORY}; exec nice -n 10 \"$@\""), "sh"]);
@@ -213,7 +220,7 @@ impl<'a> Witnesses<'a> {
     ) -> Result<Finding> {
         let mut command = self.command();
         if tests.is_empty() {
-            command.args(self.names);
+            command.args(self.which());
         } else {
             command.arg("--exact").args(tests);
         }
@@ -292,6 +299,8 @@ fn reached(lines: &str, tests: &BTreeSet<&str>) -> BTreeMap<usize, Reached> {
 mod tests {
     use super::*;
 
+    const ALL: Tests = Tests::of_library("a", &["a::"]);
+
     /// A test program of one test, that looks at the fault as a real one would.
     fn program(name: &str, body: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
@@ -312,7 +321,7 @@ mod tests {
             "[ $RATELIMIT_FAULT = 1 ] && { echo 'test a::b ... FAILED'; exec sleep 60; }; echo 'test a::b ... ok'",
         );
         let dir = std::env::temp_dir();
-        let witnesses = Witnesses::gather(path.clone(), &dir, &["a::"]).unwrap();
+        let witnesses = Witnesses::gather(path.clone(), &dir, &ALL).unwrap();
         let begin = Instant::now();
         assert_eq!(witnesses.ask(1).unwrap(), Finding::Noticed("a::b".into()));
         assert!(begin.elapsed() < Duration::from_secs(30), "the rest of the tests is not waited for");
@@ -326,7 +335,7 @@ mod tests {
     fn tests_that_do_not_come_to_an_end_are_stopped() {
         let path = program("hangs", "exec sleep 600");
         let dir = std::env::temp_dir();
-        let witnesses = Witnesses::of_one_fault(path.clone(), &dir, &[], Duration::from_millis(200));
+        let witnesses = Witnesses::of_one_fault(path.clone(), &dir, &ALL, Duration::from_millis(200));
         assert_eq!(witnesses.ask_all().unwrap(), Finding::NeverEnded);
         fs::remove_file(path).unwrap();
     }
@@ -335,7 +344,7 @@ mod tests {
     fn a_program_that_crashes_has_noticed() {
         let path = program("crashes", "exit 134");
         let dir = std::env::temp_dir();
-        let witnesses = Witnesses::of_one_fault(path.clone(), &dir, &[], Duration::from_secs(60));
+        let witnesses = Witnesses::of_one_fault(path.clone(), &dir, &ALL, Duration::from_secs(60));
         assert!(matches!(witnesses.ask_all().unwrap(), Finding::Noticed(_)));
         fs::remove_file(path).unwrap();
     }
@@ -344,7 +353,7 @@ mod tests {
     fn a_few_short_tests_of_a_narrow_part_are_asked_first_and_all_others_if_they_do_not_notice() {
         let path = program("ranks", "exit 0");
         let mut witnesses =
-            Witnesses::of_one_fault(path.clone(), Path::new("/"), &[], Duration::from_secs(60));
+            Witnesses::of_one_fault(path.clone(), Path::new("/"), &ALL, Duration::from_secs(60));
         let lines = "1 long\n1 narrow\n1 wide\n2 wide\n2 long\n3 wide\n3 worker\n4 wide\nnonsense\n";
         let tests = BTreeSet::from(["long", "narrow", "wide"]);
         witnesses.reached = reached(lines, &tests);
