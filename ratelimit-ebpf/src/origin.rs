@@ -88,3 +88,14 @@ impl Origin for OriginV6 {
         prefilter::hash_v6(key, policy.prefilter.secret)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv4_is_known_as_one_and_none_of_ipv6_is() {
+        assert_eq!([0, 7, u32::MAX].map(|word| OriginV4(word).v4()), [Some(0), Some(7), Some(u32::MAX)]);
+        assert_eq!([(0, 0), (1, 2)].map(|(hi, lo)| OriginV6 { hi, lo }.v4()), [None; 2]);
+    }
+}

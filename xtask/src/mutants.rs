@@ -257,7 +257,7 @@ fn switch_on(
             Ok(())
         };
         thread::scope(|scope| {
-            let askers = [(); AT_A_TIME].map(|()| scope.spawn(&ask));
+            let askers = [(); AT_A_TIME].map(|()| scope.spawn(ask));
             askers.into_iter().try_for_each(|asker| asker.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })?;
     }

@@ -163,3 +163,18 @@ pub fn spent_for_tracked<T: Tables>(
 pub fn host_holds<T: Tables>(tables: &T, policy: &Policy, len: u64) -> bool {
     TotalView::of_host(tables, policy).is_none_or(|view| view.holds(tables, len, Party::Untracked))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_has_the_length_the_service_and_the_protocol_of_a_packet() {
+        for (is_tcp, service, len) in [(false, 0, 0), (true, 7, 1514), (false, u16::MAX, u64::from(u32::MAX))]
+        {
+            let weight = Weight::from_bits(Weight::new(is_tcp, service, len).to_bits());
+            assert_eq!((weight.is_tcp(), weight.service(), weight.len()), (is_tcp, u32::from(service), len));
+        }
+        assert_eq!(Weight::new(true, 7, 1 << 40).len(), u64::from(u32::MAX), "no frame is longer");
+    }
+}

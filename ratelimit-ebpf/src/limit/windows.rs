@@ -140,3 +140,15 @@ fn one<T: Leaves>(
         Err(InsertError::Full) => Reason::TableFull,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_read_from_its_number() {
+        for scope in [Scope::Source, Scope::Service, Scope::User] {
+            assert_eq!(Scope::from_code(scope as u32), scope);
+        }
+    }
+}

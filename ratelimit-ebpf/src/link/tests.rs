@@ -105,3 +105,12 @@ fn whoever_loses_the_race_for_a_place_has_what_is_for_everybody() {
     host.lost_races.set(5);
     assert_eq!(host.reason(&arp(8)), Reason::LinkCap, "and not if it loses that too");
 }
+
+#[test]
+fn an_interface_with_a_high_number_hands_on_as_many_as_one_with_a_low_number() {
+    let host = host();
+    for interface in [3, 63, 64 + 5, 1_000] {
+        host.interface.set(interface);
+        assert_eq!(host.passed(&arp(7), 50), 6, "{interface}");
+    }
+}

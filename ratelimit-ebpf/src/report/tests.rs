@@ -112,3 +112,20 @@ fn a_source_that_was_told_of_hides_few_others() {
     let told = host.told.borrow().len();
     assert!((160..=200).contains(&told), "{told} of 200 have a slot of 1024");
 }
+
+#[test]
+fn sources_have_all_words_that_remember_when_somebody_was_told() {
+    let slots = super::QUIET_SLOTS;
+    assert_eq!([0, 1 << 63, u64::MAX].map(super::quiet_slot), [0, slots / 2, slots - 1]);
+}
+
+#[test]
+fn a_source_is_quiet_for_a_moment_after_it_was_told_of_and_no_other_is() {
+    let host = host();
+    let now_q8 = 1 << 50;
+    let word = crate::tables::Tables::quiet_until(&host, super::quiet_slot(1 << 63)).unwrap();
+    crate::tables::Tables::store(&host, word, now_q8 + 5);
+    let is_quiet = |hash, later| super::is_quiet(&host, hash, now_q8 + later);
+    assert!(is_quiet(1 << 63, 0) && is_quiet(1 << 63, 4));
+    assert!(!is_quiet(1 << 63, 5) && !is_quiet(0, 0));
+}
