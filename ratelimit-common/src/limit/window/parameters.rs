@@ -182,7 +182,7 @@ mod tests {
         };
         let units = |window: Window| (window.shift, window.limit);
         assert_eq!(of(Meter::Bytes, MAX_COUNT).map(units), Ok((0, MAX_COUNT)));
-        assert_eq!(of(Meter::Bytes, MAX_COUNT + 1).map(units), Ok((1, (MAX_COUNT + 1) / 2)));
+        assert_eq!(of(Meter::Bytes, MAX_COUNT + 1).map(units), Ok((1, 1 << 42)));
         assert_eq!(of(Meter::Bytes, MAX_COUNT << 6).map(units), Ok((6, MAX_COUNT)));
         for (meter, amount, max) in
             [(Meter::Packets, MAX_COUNT + 1, MAX_COUNT), (Meter::Bytes, (MAX_COUNT + 1) << 6, MAX_COUNT << 6)]
