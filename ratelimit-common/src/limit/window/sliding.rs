@@ -276,6 +276,16 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_another_cpu_has_closed_takes_nothing_more_even_before_that_one_has_charged() {
+        let (window, words) = (seven(), empty());
+        let at = |part: u64| (1_000 + part) * window.length_ns;
+        assert_eq!(take::<K>(&words, &window, at(7), 3), Ok(()));
+        let charge = evaluate::<K>(&words, &window, at(8), 4).unwrap();
+        assert_eq!(take::<K>(&words, &window, at(7), 1), Err(Refusal::Late));
+        assert_eq!((charge.commit(&words, &window), used::<K>(&words, &window, at(8))), (Ok(()), 7));
+    }
+
+    #[test]
     fn of_two_packets_that_conform_alone_and_not_together_the_second_to_be_charged_is_refused() {
         let (window, words) = (seven(), empty());
         let now_ns = 1_000 * window.length_ns;
