@@ -84,7 +84,18 @@ impl Edge {
 
     /// `ratelimit run` with this host's directories, not started yet.
     pub fn run_command(&self) -> Command {
-        let mut command = self.wire.on_edge(binary("ratelimit"));
+        self.run_by(self.wire.on_edge(binary("ratelimit")))
+    }
+
+    /// `ratelimit run` with the capabilities that the packaged unit leaves it (`packaging/systemd/ratelimit.service`), not started yet.
+    pub fn run_command_of_the_unit(&self) -> Command {
+        let mut command = self.wire.on_edge("setpriv");
+        command.args(["--bounding-set", "-all,+bpf,+net_admin,+perfmon", "--no-new-privs"]);
+        command.arg(binary("ratelimit"));
+        self.run_by(command)
+    }
+
+    fn run_by(&self, mut command: Command) -> Command {
         command.arg("run").arg("--policy").arg(self.policy());
         command.arg("--state").arg(self.state()).arg("--pin").arg(self.pin());
         command

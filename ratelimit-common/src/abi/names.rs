@@ -89,6 +89,12 @@ pub const USER_WINDOWS: &str = "USER_WINDOWS";
 /// The policy in force: an array of one map, so that a new policy replaces the old one in one step.
 pub const POLICY: &str = "POLICY";
 
+/// Where the map with the policy is pinned, in turns.
+pub const POLICY_PINS: [[&str; 2]; 1] = [["POLICY_0_A", "POLICY_0_B"]];
+/// Where the maps with the limits of users are pinned, in turns.
+pub const USER_LIMITS_PINS: [[&str; 2]; 2] =
+    [["USER_LIMITS_0_A", "USER_LIMITS_0_B"], ["USER_LIMITS_1_A", "USER_LIMITS_1_B"]];
+
 /// Every map, in the order they are pinned.
 pub const MAPS: [&str; 31] = [
     BUCKETS,

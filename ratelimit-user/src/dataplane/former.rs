@@ -48,6 +48,14 @@ impl<'p> Former<'p> {
                 reason: format!("cannot pin map {name}: {error}"),
             })?;
         }
+        // A daemon from before these were pinned has left none.
+        for name in names::POLICY_PINS.iter().chain(&names::USER_LIMITS_PINS).flatten() {
+            if let Ok(map) = self.open(name) {
+                map.pin(self.pins.map(ours, name)).map_err(|error| DataplaneError::Load {
+                    reason: format!("cannot pin map {name}: {error}"),
+                })?;
+            }
+        }
         Ok(())
     }
 

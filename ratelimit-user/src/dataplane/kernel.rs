@@ -33,7 +33,14 @@ pub use self::{
     users::UserTable,
 };
 pub(super) use self::{counters::read_counts, lists::read_lists};
-use super::{DataplaneError, drops::DropRing, samples::Samples, table::SourceTable};
+use super::{
+    DataplaneError,
+    drops::DropRing,
+    inner_maps::InnerMaps,
+    pin::{Layout, PinDir},
+    samples::Samples,
+    table::SourceTable,
+};
 use crate::compile::{self, Desired, lists::Lists};
 
 /// The maps that the program and the daemon share.
@@ -46,9 +53,9 @@ pub struct KernelMaps {
     lane: LaneKeeper,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
-    policy: ArrayOfMaps<MapData, Array<MapData, abi::Policy>>,
+    policy: InnerMaps<abi::Policy>,
     pub(super) users: Array<MapData, Bucket>,
-    pub(super) user_limits: ArrayOfMaps<MapData, Array<MapData, LimitSet>>,
+    pub(super) user_limits: InnerMaps<LimitSet>,
     destinations: ArrayOfMaps<MapData, LpmTrie<MapData, DestinationKey, u32>>,
     pub(super) prefixes: HashMap<MapData, PrefixKey, u64>,
     pub(super) prefix_levels: Array<MapData, PrefixLevelCell>,
@@ -86,7 +93,7 @@ fn take_variable(ebpf: &mut Ebpf, name: &str) -> Result<MapData, DataplaneError>
 }
 
 impl KernelMaps {
-    fn take(ebpf: &mut Ebpf) -> Result<Self, DataplaneError> {
+    fn take(ebpf: &mut Ebpf, pins: Option<(&PinDir, Layout)>) -> Result<Self, DataplaneError> {
         use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         let negative = take_variable(ebpf, names::NEGATIVE)?;
@@ -103,9 +110,13 @@ impl KernelMaps {
             ),
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
-            policy: one(ebpf, names::POLICY)?,
+            policy: InnerMaps::open(one(ebpf, names::POLICY)?, (names::POLICY, &names::POLICY_PINS), pins)?,
             users: one(ebpf, names::USERS)?,
-            user_limits: one(ebpf, names::USER_LIMITS)?,
+            user_limits: InnerMaps::open(
+                one(ebpf, names::USER_LIMITS)?,
+                (names::USER_LIMITS, &names::USER_LIMITS_PINS),
+                pins,
+            )?,
             destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
             prefix_levels: one(ebpf, names::RUNGS)?,
@@ -159,9 +170,7 @@ impl KernelMaps {
             for (index, set) in &desired.users {
                 table.set(*index, set, 0).map_err(DataplaneError::map("write the limits of users"))?;
             }
-            self.user_limits
-                .set(desired.policy.tables, &table, 0)
-                .map_err(DataplaneError::map("put the limits of users in place"))?;
+            self.user_limits.set(desired.policy.tables, table)?;
         }
         self.begin_windows(&desired.new_user_windows)?;
         if !desired.keeps_tables {
@@ -188,9 +197,7 @@ impl KernelMaps {
         let before = if desired.changed_totals.is_empty() { None } else { self.policy() };
         self.lane.close()?;
         let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired, &held_q8));
-        let mut put =
-            || self.policy.set(0, &inner, 0).map_err(DataplaneError::map("put the policy in force"));
-        if let Err(error) = carried.and_then(|()| put()) {
+        if let Err(error) = carried.and_then(|()| self.policy.set(0, inner)) {
             if let Some(before) = &before {
                 let _written = self.end_overdrafts(before, &desired.changed_totals);
             }
@@ -209,7 +216,7 @@ impl KernelMaps {
 
     /// The policy in force; `None` before the first.
     pub fn policy(&self) -> Option<Box<abi::Policy>> {
-        self.policy.get(&0, 0).ok()?.get(&0, 0).ok().map(Box::new)
+        self.policy.get(0)?.get(&0, 0).ok().map(Box::new)
     }
 
     /// From when on the express lane is open to IPv4, and to IPv6, in the kernel's monotonic time; `None` where it is closed.

@@ -76,8 +76,8 @@ impl Remembered for KernelMaps {
     }
 
     fn user_limits(&self, table: u32, index: u32) -> Result<LimitSet, DataplaneError> {
-        self.user_limits
-            .get(&table, 0)
+        let limits = self.user_limits.get(table).ok_or(MapError::KeyNotFound);
+        limits
             .and_then(|limits| limits.get(&index, 0))
             .map_err(DataplaneError::map("read the limits of users"))
     }

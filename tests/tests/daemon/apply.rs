@@ -1,6 +1,10 @@
 //! Policies of a hundred thousand prefixes: what a change writes, what it leaves alone, and what the packets meet meanwhile.
 
-use std::{collections::BTreeMap, fs, process::Output};
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::{Command, Output},
+};
 
 use aya::maps::{LpmTrie, Map, MapData, lpm_trie::Key};
 use ratelimit_common::abi::{
@@ -9,7 +13,8 @@ use ratelimit_common::abi::{
     names,
 };
 use ratelimit_tests::{
-    daemon::Edge,
+    answer::stderr,
+    daemon::{Daemon, Edge},
     netns::{EDGE, EDGE_V4},
     policies::{prefixes, users},
     traffic::{Sink, edge_with_sources, flood, sent},
@@ -182,9 +187,25 @@ fn a_long_policy_outlives_the_daemon_with_its_last_change() {
 
 #[test]
 fn a_user_keeps_what_it_has_spent_through_applies_and_restarts_whoever_comes_and_goes() {
+    keeps_what_it_has_spent(Edge::run_command);
+}
+
+/// A map within another can be opened by its number with CAP_SYS_ADMIN alone, which the unit does not leave.
+#[test]
+fn a_user_keeps_what_it_has_spent_where_the_daemon_has_the_capabilities_of_the_packaged_unit() {
+    keeps_what_it_has_spent(Edge::run_command_of_the_unit);
+}
+
+fn keeps_what_it_has_spent(run: fn(&Edge) -> Command) {
     let other = "10.99.0.67";
     let edge = edge_with_sources(&[KEPT, other]);
-    let daemon = edge.start(&policy(""));
+    let start = || {
+        let mut command = run(&edge);
+        command.args(["--iface", EDGE]);
+        Daemon::start(command)
+    };
+    edge.write_policy(&policy(""));
+    let daemon = start();
     let mut sink = Sink::start(&edge, EDGE_V4);
     let spend = |from: &str| assert!(sent(flood(&edge, from, EDGE_V4, 5_000, 0.2)) > BUDGET);
     spend(KEPT);
@@ -196,8 +217,11 @@ fn a_user_keeps_what_it_has_spent_through_applies_and_restarts_whoever_comes_and
     applied(&edge, &policy(&newcomer));
     spend(KEPT);
     assert_eq!(sink.datagrams(KEPT), spent, "an apply gives nothing back");
+    let generation = edge.json(&["status"])["policy_generation"].as_u64();
+    assert!(edge.cli(&["explain", KEPT]).status.success(), "{}", stderr(&edge.cli(&["explain", KEPT])));
     daemon.kill_9();
-    let daemon = edge.start_again();
+    let daemon = start();
+    assert!(edge.json(&["status"])["policy_generation"].as_u64() >= generation, "policies are numbered on");
     daemon.wait_for_log("the applied policy stays in force");
     spend(KEPT);
     spend(other);

@@ -102,7 +102,7 @@ fn load_reading(
         kept.hand_to(&mut loader);
     }
     let mut ebpf = loader.load(image.object).map_err(|error| load_error(&error, sources))?;
-    let maps = KernelMaps::take(&mut ebpf)?;
+    let maps = KernelMaps::take(&mut ebpf, pins.map(|pins| (pins, layout)))?;
     let mut program = Program {
         sources,
         jumps: take_map(&mut ebpf, names::JUMPS)?,

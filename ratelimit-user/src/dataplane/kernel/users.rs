@@ -11,7 +11,7 @@ use crate::dataplane::DataplaneError;
 /// Users as they are now. To find their table takes a look at the whole policy in the kernel, so this is made once for many users.
 pub struct UserTable<'m> {
     maps: &'m KernelMaps,
-    limits: Option<Array<MapData, LimitSet>>,
+    limits: Option<&'m Array<MapData, LimitSet>>,
 }
 
 impl fmt::Debug for UserTable<'_> {
@@ -24,7 +24,7 @@ impl UserTable<'_> {
     /// The limits of a user in force, and its buckets.
     pub fn user(&self, index: u32) -> Result<(LimitSet, Bucket), DataplaneError> {
         let bucket = self.maps.user_bucket(index)?;
-        let set = self.limits.as_ref().map(|table| table.get(&index, 0).map_err(READ)).transpose()?;
+        let set = self.limits.map(|table| table.get(&index, 0).map_err(READ)).transpose()?;
         Ok((set.unwrap_or(LimitSet::NONE), bucket))
     }
 }
@@ -65,9 +65,9 @@ impl KernelMaps {
     }
 
     /// The table that the policy in force reads, if it has users.
-    fn user_table(&self) -> Result<Option<Array<MapData, LimitSet>>, DataplaneError> {
+    fn user_table(&self) -> Result<Option<&Array<MapData, LimitSet>>, DataplaneError> {
         let Some(policy) = self.policy().filter(|policy| policy.user_count > 0) else { return Ok(None) };
-        self.user_limits.get(&policy.tables, 0).map(Some).map_err(READ)
+        self.user_limits.get(policy.tables).ok_or(READ(MapError::KeyNotFound)).map(Some)
     }
 }
 

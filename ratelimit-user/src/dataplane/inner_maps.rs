@@ -1,0 +1,118 @@
+//! Maps within an array of maps. The kernel tells the number of an inner map to whoever reads the array, and opens a map by its number for CAP_SYS_ADMIN alone, which
+//! the packaged daemon does not have. So each inner map is pinned beside the array before the array refers to it, in one of two places that take turns, and found
+//! again by its number: a daemon that is killed in between leaves the one that is in force where it is.
+
+use std::{fs, io, path::PathBuf};
+
+use aya::{
+    Pod,
+    maps::{Array, ArrayOfMaps, IterableMap as _, Map, MapData},
+};
+
+use super::{
+    DataplaneError,
+    pin::{Layout, PinDir},
+};
+
+/// An array of maps that have values of a kind, each of which this process has open.
+pub(super) struct InnerMaps<V: Pod> {
+    array: ArrayOfMaps<MapData, Array<MapData, V>>,
+    /// By their place in the array.
+    open: Vec<Option<Array<MapData, V>>>,
+    pins: Option<InnerPins>,
+}
+
+/// Where the inner maps of an array are pinned.
+struct InnerPins {
+    pins: PinDir,
+    layout: Layout,
+    /// The name of the array.
+    name: &'static str,
+    /// Two names for each inner map.
+    places: &'static [[&'static str; 2]],
+}
+
+impl<V: Pod> InnerMaps<V> {
+    /// Opens what an array refers to. Without pins, and where a daemon of before has pinned nothing, maps are opened by their number, if this process may.
+    pub(super) fn open(
+        array: ArrayOfMaps<MapData, Array<MapData, V>>,
+        (name, places): (&'static str, &'static [[&'static str; 2]]),
+        pins: Option<(&PinDir, Layout)>,
+    ) -> Result<Self, DataplaneError> {
+        let pins = pins.map(|(pins, layout)| InnerPins { pins: pins.clone(), layout, name, places });
+        let numbers = match &pins {
+            Some(pins) => pins.numbers()?,
+            None => vec![None; places.len()],
+        };
+        let by_pin = |index: usize, number: Option<u32>| pins.as_ref()?.find(index, number?);
+        let open = numbers
+            .into_iter()
+            .enumerate()
+            .map(|(index, number)| by_pin(index, number).or_else(|| array.get(&(index as u32), 0).ok()))
+            .collect();
+        Ok(Self { array, open, pins })
+    }
+
+    /// The inner map at a place of the array; `None` where the array refers to none.
+    pub(super) fn get(&self, index: u32) -> Option<&Array<MapData, V>> {
+        self.open.get(index as usize)?.as_ref()
+    }
+
+    /// Has the array refer to another map, from one packet to the next.
+    pub(super) fn set(&mut self, index: u32, inner: Array<MapData, V>) -> Result<(), DataplaneError> {
+        if let Some(pins) = &self.pins {
+            // A policy that cannot be pinned is in force all the same: whoever has unmounted the file system is told of that elsewhere.
+            let _pinned = pins.pin_beside(index as usize, self.open[index as usize].as_ref(), &inner);
+        }
+        self.array.set(index, &inner, 0).map_err(DataplaneError::map("put a map in place"))?;
+        self.open[index as usize] = Some(inner);
+        Ok(())
+    }
+}
+
+impl InnerPins {
+    /// The numbers of the maps that the array refers to. The array is read as one of numbers: aya opens what they stand for.
+    fn numbers(&self) -> Result<Vec<Option<u32>>, DataplaneError> {
+        let failed = || DataplaneError::map(format!("read which maps {} refers to", self.name));
+        let array = MapData::from_pin(self.pins.map(self.layout, self.name)).map_err(failed())?;
+        let numbers: Array<MapData, u32> = Array::try_from(Map::Array(array)).map_err(failed())?;
+        Ok((0..self.places.len()).map(|index| numbers.get(&(index as u32), 0).ok()).collect())
+    }
+
+    /// The pinned map of this number.
+    fn find<V: Pod>(&self, index: usize, number: u32) -> Option<Array<MapData, V>> {
+        let mut maps = self.places(index).into_iter().filter_map(|path| MapData::from_pin(path).ok());
+        let map = maps.find(|map| map.info().is_ok_and(|info| info.id() == number))?;
+        Array::try_from(Map::Array(map)).ok()
+    }
+
+    /// Pins a map in the place that the one in force is not in.
+    fn pin_beside<V: Pod>(
+        &self,
+        index: usize,
+        in_force: Option<&Array<MapData, V>>,
+        next: &Array<MapData, V>,
+    ) -> Result<(), DataplaneError> {
+        let in_force = in_force.and_then(|map| Some(map.map().info().ok()?.id()));
+        let is_taken = |path: &PathBuf| {
+            let pinned = MapData::from_pin(path).ok().and_then(|map| Some(map.info().ok()?.id()));
+            pinned.is_some() && pinned == in_force
+        };
+        let [first, second] = self.places(index);
+        let path = if is_taken(&first) { second } else { first };
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(DataplaneError::io(format!("remove {}", path.display()))(error));
+            }
+            _ => {}
+        }
+        next.map().pin(&path).map_err(|error| DataplaneError::Load {
+            reason: format!("cannot pin {}: {error}", path.display()),
+        })
+    }
+
+    /// The two places of an inner map.
+    fn places(&self, index: usize) -> [PathBuf; 2] {
+        self.places[index].map(|name| self.pins.map(self.layout, name))
+    }
+}
