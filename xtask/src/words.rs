@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn texts_that_scripts_rely_on_may_have_the_word() {
         let latch = of(
-            r#"| `latch` | word | prefilter | `latch = true`, `` `latch` ``, `ratelimit_latch_hot_cells` | yes |"#,
+            r#"| `latch` | word | prefilter | `latch = true`, `` `latch` ``, `ratelimit_latch_cells` | yes |"#,
         );
         assert!(!latch.is_in("latch = true  # default") && !latch.is_in("the key `latch`"));
-        assert!(!latch.is_in("ratelimit_latch_hot_cells 3"));
+        assert!(!latch.is_in("ratelimit_latch_cells 3"));
         assert!(latch.is_in("latch = true opens the latch"));
         assert!(!latch.is_in("the latchkey"));
     }
