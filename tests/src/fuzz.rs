@@ -54,6 +54,8 @@ pub enum Target {
     Store,
     /// A file of the state directory.
     State,
+    /// What a front process says to the daemon, which has the rights.
+    Front,
 }
 
 /// The line that separates two texts of one input.
@@ -61,7 +63,7 @@ pub const NEXT: &str = "\n#-- next --\n";
 
 impl Target {
     /// Every target of the fuzzer.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Policy,
         Self::Protocol,
         Self::Text,
@@ -72,6 +74,7 @@ impl Target {
         Self::Grpc,
         Self::Store,
         Self::State,
+        Self::Front,
     ];
 
     /// As it is typed; also the directory of its corpus.
@@ -87,6 +90,7 @@ impl Target {
             Self::Grpc => "grpc",
             Self::Store => "store",
             Self::State => "state",
+            Self::Front => "front",
         }
     }
 
@@ -108,6 +112,7 @@ impl Target {
             (Self::Grpc, _) => questions::grpc(bytes),
             (Self::Store, _) => replies::store(bytes),
             (Self::State, _) => replies::state(bytes),
+            (Self::Front, _) => replies::front(bytes),
             // Refused before anybody looks at it.
             (Self::Policy | Self::Text, Err(_)) => {}
         }

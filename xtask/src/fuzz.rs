@@ -15,8 +15,8 @@ use crate::setup::{self, Install, Need};
 use crate::{tool, workspace};
 
 /// Ways into the program; `ratelimit_tests::fuzz` has them.
-const TARGETS: [&str; 10] =
-    ["capture", "grpc", "http", "packets", "policy", "protocol", "resp", "state", "store", "text"];
+const TARGETS: [&str; 11] =
+    ["capture", "front", "grpc", "http", "packets", "policy", "protocol", "resp", "state", "store", "text"];
 
 /// What libFuzzer's coverage is made of.
 const COVERAGE: [&str; 7] = [

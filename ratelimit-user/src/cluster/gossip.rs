@@ -63,9 +63,14 @@ use crate::{
     compile::lists::Prefix,
     store::{
         lease_batch::Keys,
-        redis::{Call, Script},
+        redis::{Call, Script, StoreError, Value},
     },
 };
+
+/// Reads a reply of the store as the answer to a call: how many changes and hosts it tells of, or that it is nonsense.
+pub fn told_in(reply: &Value) -> Result<(usize, usize), StoreError> {
+    answer::GossipAnswer::read(reply).map(|told| (told.changes.len(), told.hosts.len()))
+}
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);

@@ -137,3 +137,8 @@ fn no_bytes_break_the_readers_of_replies_and_of_the_state_directory() {
     smoke(Target::Store);
     smoke(Target::State);
 }
+
+#[test]
+fn nothing_that_a_front_process_says_breaks_the_daemon_that_reads_it() {
+    smoke(Target::Front);
+}

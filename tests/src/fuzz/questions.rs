@@ -1,14 +1,23 @@
 //! Questions of web servers and proxies.
 
+use std::sync::{Arc, LazyLock};
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ratelimit_user::serve::{
-    check,
-    grpc::{
-        descriptor, framing, health,
-        messages::{RateLimitRequest, readable},
+use ratelimit_user::{
+    config,
+    requests::decision_service::DecisionService,
+    serve::{
+        check,
+        grpc::{
+            descriptor, framing, health,
+            messages::{RateLimitRequest, readable},
+            reflection, rlqs,
+        },
     },
 };
+
+use super::replies::at_once;
 
 /// A query, lines of header fields, an empty line and a body: each is a question or answered with a sentence.
 pub(super) fn http(bytes: &[u8]) {
@@ -35,6 +44,8 @@ pub(super) fn http(bytes: &[u8]) {
 pub(super) fn grpc(bytes: &[u8]) {
     let message = Bytes::copy_from_slice(bytes);
     let _maybe_refused = health::check(message.clone());
+    let _maybe_refused = reflection::answer_any(message.clone());
+    reports(&message);
     let Ok(mut request) = framing::decoded::<RateLimitRequest>(message) else { return };
     readable(&mut request.domain);
     let Ok(domain) = std::str::from_utf8(&request.domain) else { return };
@@ -44,5 +55,21 @@ pub(super) fn grpc(bytes: &[u8]) {
             Ok(question) => assert!(question.request().parts.len() <= one.entries.len()),
             Err(status) => assert!(!format!("{status:?}").is_empty()),
         }
+    }
+}
+
+/// Where quotas are asked for.
+static DECISIONS: LazyLock<Arc<DecisionService>> = LazyLock::new(|| {
+    let text = "[source]\nlimits = [\"1/s\"]\n[requests]\nkeys = 1000\n[[api]]\nname = \"*\"\nlimits = [\"100/min\"]\n";
+    Arc::new(DecisionService::new(&config::parse(text, "p.toml").expect("a policy").policy))
+});
+
+/// Reports of a proxy about its quotas, one in each half and both together, are answered or end the stream.
+fn reports(message: &Bytes) {
+    let half = message.len() / 2;
+    for messages in [vec![message.clone()], vec![message.slice(..half), message.slice(half..)]] {
+        let count = messages.len();
+        let answered = at_once(rlqs::answer_any(&DECISIONS, messages.into_iter()));
+        assert!(answered <= count);
     }
 }

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The largest message of the front: metrics of many services are asked for, not told, so this is room for reports and answers of the store.
-const LARGEST: usize = 16 << 20;
+pub(super) const LARGEST: usize = 16 << 20;
 /// Questions of the front that are answered at a time.
 const AT_A_TIME: usize = 32;
 /// How long the front may take until it serves.

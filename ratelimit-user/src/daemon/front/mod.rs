@@ -30,7 +30,7 @@ mod worker;
 
 pub use process::FrontProcess;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, store::round_trip::RoundTrip};
 
 pub(super) use self::{
     answers::DaemonAnswers,
@@ -39,6 +39,40 @@ pub(super) use self::{
     message::SocketUse,
     store::FrontStore,
 };
+
+/// Reads bytes as the daemon reads those of a front process: questions on one stream, answers on another. How many messages there are before the stream
+/// ends or is ended. Panics where what was understood cannot be said again.
+pub async fn read_any_messages(bytes: &[u8]) -> usize {
+    let (mut questions, mut answers) = (bytes, bytes);
+    let mut count = 0;
+    while let Ok(Some(question)) = frame::read::<message::FrontAsks>(&mut questions, keeper::LARGEST).await {
+        said_again(&question).await;
+        count += 1;
+    }
+    while let Ok(Some(answer)) = frame::read::<message::FrontAnswers>(&mut answers, keeper::LARGEST).await {
+        said_again(&answer).await;
+        if let message::FrontAnswers::Met { round_trip, .. }
+        | message::FrontAnswers::Exchanged { round_trip, .. } = &answer
+        {
+            let (tick, lease) = (std::time::Duration::from_millis(50), std::time::Duration::from_secs(1));
+            let mut believed = RoundTrip::new(tick, lease).believed(*round_trip);
+            believed.took(believed.last(), count);
+            believed.missed();
+            assert!(believed.deadline() <= lease && believed.stretched_by() <= lease, "{believed:?}");
+            let _finite = (believed.connecting(), believed.beyond_tick());
+        }
+        count += 1;
+    }
+    count
+}
+
+async fn said_again<T: serde::Serialize + serde::de::DeserializeOwned>(message: &T) {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, message).await.expect("a message can be written");
+    let again: Option<T> = frame::read(&mut bytes.as_slice(), bytes.len()).await.expect("and be understood");
+    let text = |message: &T| serde_json::to_string(message).expect("a message can be written");
+    assert_eq!(again.as_ref().map(text), Some(text(message)), "it says something else");
+}
 
 /// The number of the user that the front process runs as. Refuses one that it cannot run as, before anything is attached.
 pub(super) fn require_user(name: Option<&str>) -> Result<u32, Failure> {

@@ -75,6 +75,11 @@ pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>) {
     let _gone = framing::end(&mut stream, &status);
 }
 
+/// The answer to a message, or why there is none.
+pub fn answer_any(message: Bytes) -> Result<Bytes, GrpcStatus> {
+    decoded(message).map(|question| framed(&answer(question)))
+}
+
 fn answer(question: ServerReflectionRequest) -> ServerReflectionResponse {
     let said = match &question.message_request {
         Some(MessageRequest::ListServices(_)) => {

@@ -99,6 +99,21 @@ pub async fn converse(
     let _gone = framing::end(&mut stream, &status);
 }
 
+/// What one proxy is answered to messages that it sends one after another, until one ends the stream.
+pub async fn answer_any(decisions: &Arc<DecisionService>, messages: impl Iterator<Item = Bytes>) -> usize {
+    let (domain, accounts) = (String::new(), HashMap::new());
+    let (decisions, quotas) = (Arc::clone(decisions), Arc::default());
+    let mut conversation = Conversation { decisions, quotas, domain, accounts, started: Instant::now() };
+    let mut answered = 0;
+    for message in messages {
+        if conversation.answer(message).await.is_err() {
+            break;
+        }
+        answered += 1;
+    }
+    answered
+}
+
 impl Conversation {
     async fn answer(&mut self, message: Bytes) -> Result<Option<Bytes>, GrpcStatus> {
         let reports: UsageReports = decoded(message)?;

@@ -32,5 +32,20 @@ pub use self::{
     slots::slot,
     store_error::StoreError,
 };
+use crate::policy::address::Endpoint;
+
+/// Reads a reply as that of a Sentinel that was asked for the master, and as that of a node of a cluster that was asked for slots: how many masters it
+/// names. Those of slots are the masters of all that have one.
+pub fn masters_in(reply: &Value) -> usize {
+    let asked = Endpoint::Tcp { host: "asked".to_owned(), port: 1 };
+    let named = usize::from(sentinel::place(reply).is_some());
+    let Some(map) = slots::SlotMap::read(reply, &asked) else { return named };
+    let masters = map.masters();
+    for slot in [0, 1, slots::SLOTS / 2, slots::SLOTS - 1] {
+        assert!(map.owner(slot).is_none_or(|owner| masters.contains(owner)), "slot {slot} of {map:?}");
+    }
+    named + masters.len()
+}
+
 /// What a script answers.
 pub use ::redis::Value;

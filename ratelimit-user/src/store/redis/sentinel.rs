@@ -102,7 +102,8 @@ pub(super) async fn asked(
     }
 }
 
-fn place(answer: &Value) -> Option<Endpoint> {
+/// Where a Sentinel says that the master is.
+pub(super) fn place(answer: &Value) -> Option<Endpoint> {
     let Value::Array(parts) = answer else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
     let host = String::from_utf8(host.clone()).ok()?;
