@@ -16,7 +16,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     net::{UnixListener, UnixStream},
     sync::{Semaphore, broadcast, mpsc},
-    time::{Interval, MissedTickBehavior},
+    time::{Interval, MissedTickBehavior, timeout},
 };
 
 use super::{
@@ -45,7 +45,7 @@ const PLACES: PlaceRules =
     PlaceRules { own: 64, unproven: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
 /// How long a caller has its place at least. The command line speaks at once.
 const GRACE: Duration = Duration::from_millis(20);
-/// A caller that says nothing for this long is let go.
+/// A caller that says nothing for this long, or takes no answer, is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers orders of callers.
@@ -173,10 +173,9 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
         let place = places.enter().await;
         let guest = Arc::clone(place.guest());
         place.host(async move {
-            let conversation =
-                tokio::time::timeout(PATIENCE, converse(stream, &admission, &*answerer, &large, &guest));
+            let conversation = converse(stream, (&admission, PATIENCE), &*answerer, &large, &guest);
             // A caller that hangs up is its own problem.
-            if let Ok(Ok(Some((stream, filter, frames)))) = conversation.await {
+            if let Ok(Some((stream, filter, frames))) = conversation.await {
                 // Watchers have places of their own, beside this one.
                 tokio::spawn(async move {
                     let _gone = match frames {
@@ -192,7 +191,7 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
 /// Answers one request. Who wants to watch is handed back, with what they want to see, and whether with frames.
 async fn converse<A: Answer>(
     mut stream: UnixStream,
-    admission: &Admission,
+    (admission, patience): (&Admission, Duration),
     answerer: &A,
     large: &Semaphore,
     guest: &Arc<Guest>,
@@ -202,7 +201,8 @@ async fn converse<A: Answer>(
     let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
     let standing = admission.standing(peer.uid(), peer.gid());
     // Only operators get a turn among those who may send a policy.
-    let request = read_request(&mut stream, (standing == CallerRights::Operator).then_some(large)).await?;
+    let large = (standing == CallerRights::Operator).then_some(large);
+    let request = timeout(patience, read_request(&mut stream, large)).await??;
     // An order that is being carried out is not broken off for a newcomer.
     guest.is_proven_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
@@ -215,10 +215,11 @@ async fn converse<A: Answer>(
                 Err(failure) => Reply::Failed(failure),
             }
         }
+        // For as long as it takes: a policy of a hundred thousand prefixes takes more than ten seconds on a busy host, and half of an order must not be left.
         Ok(request) => answerer.answer(request, caller).await,
         Err(failure) => Reply::Failed(failure),
     };
-    say(&mut stream, &reply).await?;
+    timeout(patience, say(&mut stream, &reply)).await??;
     Ok(None)
 }
 
@@ -315,5 +316,45 @@ mod tests {
             panic!()
         };
         assert_eq!(request.text().unwrap().0, "[source]");
+    }
+
+    /// Takes longer for every order than callers have to give it.
+    struct Slow(Duration);
+
+    impl Answer for Slow {
+        async fn answer(&self, _: Order, _: Caller) -> Reply {
+            tokio::time::sleep(self.0).await;
+            Reply::Watching
+        }
+        fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
+            broadcast::channel(1).1
+        }
+        fn watch_frames(&self, _: Filter) -> mpsc::Receiver<Reply> {
+            mpsc::channel(1).1
+        }
+    }
+
+    #[tokio::test]
+    async fn an_order_that_takes_longer_than_a_caller_may_say_nothing_is_carried_out_and_answered() {
+        let patience = Duration::from_millis(50);
+        let admission = Admission::open(Path::new("unused"), None, None).unwrap();
+        let places = ConnectionPlaces::new(PLACES, None);
+        let large = Semaphore::new(1);
+        for order in [
+            &br#"{"verb":"status"}
+"#[..],
+            b"",
+        ] {
+            let (mut caller, stream) = UnixStream::pair().unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut caller, order).await.unwrap();
+            let place = places.enter().await;
+            let guest = Arc::clone(place.guest());
+            let conversed =
+                converse(stream, (&admission, patience), &Slow(patience * 4), &large, &guest).await;
+            assert_eq!(conversed.is_ok(), !order.is_empty(), "a caller that says nothing is let go");
+            let mut answer = String::new();
+            let _bytes = caller.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer.contains("watching"), !order.is_empty(), "{answer:?}");
+        }
     }
 }

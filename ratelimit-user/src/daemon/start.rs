@@ -225,7 +225,7 @@ impl Started {
             false => None,
         };
         let layout = Layout::current(version.policy().source().table_entries());
-        let held = HeldMaps::open(&self.pins, layout)?;
+        let held = HeldMaps::open(&self.pins, layout, self.enforced.maps.pinned_inner())?;
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
         Ok(Host {
             attacks: Attacks::open(&kept_in, version.policy())?,

@@ -2,7 +2,11 @@
 //! the packaged daemon does not have. So each inner map is pinned beside the array before the array refers to it, in one of two places that take turns, and found
 //! again by its number: a daemon that is killed in between leaves the one that is in force where it is.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use aya::{
     Pod,
@@ -22,8 +26,20 @@ pub(super) struct InnerMaps<V: Pod> {
     pins: Option<InnerPins>,
 }
 
+/// The inner maps that the daemon has pinned, held open under the names of their pins, for whoever pins again what somebody has removed. Clones are the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct PinnedInnerMaps(Arc<Mutex<BTreeMap<&'static str, MapData>>>);
+
+impl PinnedInnerMaps {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, MapData>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Where the inner maps of an array are pinned.
 struct InnerPins {
+    /// What is pinned there, and has to be if somebody removes it.
+    held: PinnedInnerMaps,
     pins: PinDir,
     layout: Layout,
     /// The name of the array.
@@ -38,8 +54,15 @@ impl<V: Pod> InnerMaps<V> {
         array: ArrayOfMaps<MapData, Array<MapData, V>>,
         (name, places): (&'static str, &'static [[&'static str; 2]]),
         pins: Option<(&PinDir, Layout)>,
+        held: &PinnedInnerMaps,
     ) -> Result<Self, DataplaneError> {
-        let pins = pins.map(|(pins, layout)| InnerPins { pins: pins.clone(), layout, name, places });
+        let pins = pins.map(|(pins, layout)| InnerPins {
+            held: held.clone(),
+            pins: pins.clone(),
+            layout,
+            name,
+            places,
+        });
         let numbers = match &pins {
             Some(pins) => pins.numbers()?,
             None => vec![None; places.len()],
@@ -81,9 +104,21 @@ impl InnerPins {
 
     /// The pinned map of this number.
     fn find<V: Pod>(&self, index: usize, number: u32) -> Option<Array<MapData, V>> {
-        let mut maps = self.places(index).into_iter().filter_map(|path| MapData::from_pin(path).ok());
-        let map = maps.find(|map| map.info().is_ok_and(|info| info.id() == number))?;
+        let mut maps = self.places[index].iter().filter_map(|name| Some((*name, self.open(name)?)));
+        let (name, map) = maps.find(|(_, map)| map.info().is_ok_and(|info| info.id() == number))?;
+        self.hold(index, name);
         Array::try_from(Map::Array(map)).ok()
+    }
+
+    fn open(&self, name: &str) -> Option<MapData> {
+        MapData::from_pin(self.pins.map(self.layout, name)).ok()
+    }
+
+    /// Holds what is pinned under one of the two names of an inner map, and lets go of what was held under the other.
+    fn hold(&self, index: usize, name: &'static str) {
+        let mut held = self.held.lock();
+        held.retain(|other, _| !self.places[index].contains(other));
+        held.extend(self.open(name).map(|map| (name, map)));
     }
 
     /// Pins a map in the place that the one in force is not in.
@@ -94,12 +129,13 @@ impl InnerPins {
         next: &Array<MapData, V>,
     ) -> Result<(), DataplaneError> {
         let in_force = in_force.and_then(|map| Some(map.map().info().ok()?.id()));
-        let is_taken = |path: &PathBuf| {
-            let pinned = MapData::from_pin(path).ok().and_then(|map| Some(map.info().ok()?.id()));
+        let is_taken = |name: &str| {
+            let pinned = self.open(name).and_then(|map| Some(map.info().ok()?.id()));
             pinned.is_some() && pinned == in_force
         };
-        let [first, second] = self.places(index);
-        let path = if is_taken(&first) { second } else { first };
+        let [first, second] = self.places[index];
+        let name = if is_taken(first) { second } else { first };
+        let path = self.pins.map(self.layout, name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(DataplaneError::io(format!("remove {}", path.display()))(error));
@@ -108,11 +144,8 @@ impl InnerPins {
         }
         next.map().pin(&path).map_err(|error| DataplaneError::Load {
             reason: format!("cannot pin {}: {error}", path.display()),
-        })
-    }
-
-    /// The two places of an inner map.
-    fn places(&self, index: usize) -> [PathBuf; 2] {
-        self.places[index].map(|name| self.pins.map(self.layout, name))
+        })?;
+        self.hold(index, name);
+        Ok(())
     }
 }

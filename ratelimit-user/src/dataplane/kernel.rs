@@ -36,7 +36,7 @@ pub(super) use self::{counters::read_counts, lists::read_lists};
 use super::{
     DataplaneError,
     drops::DropRing,
-    inner_maps::InnerMaps,
+    inner_maps::{InnerMaps, PinnedInnerMaps},
     pin::{Layout, PinDir},
     samples::Samples,
     table::SourceTable,
@@ -53,6 +53,7 @@ pub struct KernelMaps {
     lane: LaneKeeper,
     pub(super) lists_v4: LpmTrie<MapData, ListAddrV4, ListEntry>,
     pub(super) lists_v6: LpmTrie<MapData, ListAddrV6, ListEntry>,
+    pinned_inner: PinnedInnerMaps,
     policy: InnerMaps<abi::Policy>,
     pub(super) users: Array<MapData, Bucket>,
     pub(super) user_limits: InnerMaps<LimitSet>,
@@ -97,6 +98,7 @@ impl KernelMaps {
         use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         let negative = take_variable(ebpf, names::NEGATIVE)?;
+        let pinned_inner = PinnedInnerMaps::default();
         Ok(Self {
             table: Arc::new(SourceTable::new(buckets, cells, negative, one(ebpf, names::MARKS)?)),
             counters: Arc::new(one(ebpf, names::COUNTERS)?),
@@ -110,13 +112,20 @@ impl KernelMaps {
             ),
             lists_v4: one(ebpf, names::LISTS_V4)?,
             lists_v6: one(ebpf, names::LISTS_V6)?,
-            policy: InnerMaps::open(one(ebpf, names::POLICY)?, (names::POLICY, &names::POLICY_PINS), pins)?,
+            policy: InnerMaps::open(
+                one(ebpf, names::POLICY)?,
+                (names::POLICY, &names::POLICY_PINS),
+                pins,
+                &pinned_inner,
+            )?,
             users: one(ebpf, names::USERS)?,
             user_limits: InnerMaps::open(
                 one(ebpf, names::USER_LIMITS)?,
                 (names::USER_LIMITS, &names::USER_LIMITS_PINS),
                 pins,
+                &pinned_inner,
             )?,
+            pinned_inner,
             destinations: one(ebpf, names::DESTINATIONS)?,
             prefixes: one(ebpf, names::PREFIXES)?,
             prefix_levels: one(ebpf, names::RUNGS)?,
@@ -212,6 +221,11 @@ impl KernelMaps {
         // The policy is in force, whatever comes of this: a lane that stays closed costs speed and nothing else.
         let _opened = self.lane.open(&desired.policy);
         Ok(())
+    }
+
+    /// The inner maps that are pinned, now and later.
+    pub fn pinned_inner(&self) -> PinnedInnerMaps {
+        self.pinned_inner.clone()
     }
 
     /// The policy in force; `None` before the first.

@@ -26,6 +26,7 @@ use ratelimit_common::abi::names;
 
 use super::{
     DataplaneError,
+    inner_maps::PinnedInnerMaps,
     pin::{Layout, PinDir},
     probe,
 };
@@ -52,23 +53,26 @@ pub enum Found {
 pub struct HeldMaps {
     layout: Layout,
     maps: Vec<(&'static str, MapData)>,
+    inner: PinnedInnerMaps,
 }
 
 impl HeldMaps {
-    /// Opens what is pinned of a layout.
-    pub fn open(pins: &PinDir, layout: Layout) -> Result<Self, DataplaneError> {
+    /// Opens what is pinned of a layout. `inner` are the maps within others, which change with the policy.
+    pub fn open(pins: &PinDir, layout: Layout, inner: PinnedInnerMaps) -> Result<Self, DataplaneError> {
         let open = |name: &'static str| {
             let map = MapData::from_pin(pins.map(layout, name));
             Ok((name, map.map_err(DataplaneError::map(format!("open map {name}")))?))
         };
-        Ok(Self { layout, maps: names::MAPS.iter().map(|name| open(name)).collect::<Result<_, _>>()? })
+        Ok(Self { layout, maps: names::MAPS.iter().map(|name| open(name)).collect::<Result<_, _>>()?, inner })
     }
 
     /// Pins maps again whose pins are gone, with the directories that pins need. How many they were.
     pub fn pin_missing(&self, pins: &PinDir) -> Result<usize, DataplaneError> {
         pins.create(self.layout)?;
         let mut missing = 0;
-        for (name, map) in &self.maps {
+        let inner = self.inner.lock();
+        let maps = self.maps.iter().map(|(name, map)| (name, map));
+        for (name, map) in maps.chain(inner.iter()) {
             let path = pins.map(self.layout, name);
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
