@@ -202,6 +202,8 @@ impl Tree {
                 // The next build would write over it.
                 let kept =
                     workspace::target_dir().join("mutants").join(program.file_name().unwrap_or_default());
+                // A test that came to no end may still run what an earlier build left there, and a file that runs cannot be written.
+                let _absent = fs::remove_file(&kept);
                 fs::copy(&program, &kept).with_context(|| format!("cannot copy {}", program.display()))?;
                 Ok(Ok(kept))
             }
