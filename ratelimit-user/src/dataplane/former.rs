@@ -41,19 +41,18 @@ impl<'p> Former<'p> {
     /// Pins the maps whose size does not depend on the table under our layout too, so that both programs count in them.
     pub fn share(&self, ours: Layout) -> Result<(), DataplaneError> {
         self.pins.create(ours)?;
+        let pin = |name: &str, map: MapData| {
+            map.pin(self.pins.map(ours, name))
+                .map_err(|error| DataplaneError::Load { reason: format!("cannot pin map {name}: {error}") })
+        };
         for name in names::MAPS.iter().filter(|name| !OWN.contains(name)) {
-            let map = MapData::from_pin(self.pins.map(self.layout, name))
-                .map_err(DataplaneError::map(format!("open map {name} of {}", self.layout)))?;
-            map.pin(self.pins.map(ours, name)).map_err(|error| DataplaneError::Load {
-                reason: format!("cannot pin map {name}: {error}"),
-            })?;
+            let map = self.open(name);
+            pin(name, map.map_err(DataplaneError::map(format!("open map {name} of {}", self.layout)))?)?;
         }
         // A daemon from before these were pinned has left none.
         for name in names::POLICY_PINS.iter().chain(&names::USER_LIMITS_PINS).flatten() {
             if let Ok(map) = self.open(name) {
-                map.pin(self.pins.map(ours, name)).map_err(|error| DataplaneError::Load {
-                    reason: format!("cannot pin map {name}: {error}"),
-                })?;
+                pin(name, map)?;
             }
         }
         Ok(())
