@@ -6,7 +6,8 @@
 //! drop, read_and_drop   the floor: what no limiter can be faster than
 //! pass                  the other floor: what handing a packet to the stack costs
 //! pass_some             the floor of a limiter that lets some packets in: so many per tick, and no more
-//! know_and_drop         the floor of a limiter that knows its sources: headers, one word of the source, the clock, a count
+//! know_and_drop         the floor of a limiter that knows its sources: headers, one word of the source and one of its
+//!                       prefix where that has a limit, the clock, a count
 //! count_in_lru          a peer: a limiter as it is usually written, one LRU hash of sources
 //! ```
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
@@ -85,7 +86,10 @@ mod entry {
     #[xdp(frags)]
     pub(crate) fn know_and_drop(ctx: XdpContext) -> u32 {
         let Some(source) = packet::source_of_attack(&ctx) else { return XDP_PASS };
-        if tables::has_total() && tables::is_within_tick() || !tables::is_refused_by_its_word(source) {
+        let is_refused = !(tables::has_total() && tables::is_within_tick())
+            && tables::is_squeezed_by_its_prefix(source)
+            && tables::is_refused_by_its_word(source);
+        if !is_refused {
             return XDP_PASS;
         }
         tables::count_refused();

@@ -19,6 +19,9 @@ static PER_TICK: Global<u32> = Global::new(0);
 /// Whether all sources together have a limit too.
 #[unsafe(no_mangle)]
 static HAS_TOTAL: Global<u32> = Global::new(0);
+/// Whether the prefixes around sources have limits too.
+#[unsafe(no_mangle)]
+static HAS_PREFIXES: Global<u32> = Global::new(0);
 /// Whether anybody is blocked.
 #[unsafe(no_mangle)]
 static HAS_BLOCKS: Global<u32> = Global::new(0);
@@ -57,6 +60,17 @@ static BLOCKED: HashMap<u64, u64, 1> = HashMap::new();
 #[btf_map]
 static REFUSED_UNTIL: Array<u64, 1> = Array::new();
 
+/// One cell for the prefixes of a hash, as large as the limiter's.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PrefixCell {
+    /// Until which tick the prefixes squeeze their sources, and 0 is for good.
+    squeezes_until: u64,
+    rest: [u64; 3],
+}
+#[btf_map]
+static PREFIX_CELLS: Array<PrefixCell, 1> = Array::new();
+
 /// Packets that `know_and_drop` has refused.
 #[btf_map]
 static REFUSED: PerCpuArray<u64, 1> = PerCpuArray::new();
@@ -65,6 +79,10 @@ static REFUSED: PerCpuArray<u64, 1> = PerCpuArray::new();
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The upper 16 bits of a product choose among 65 536 words, as many as the limiter has cells.
 const WORD_SHIFT: u32 = 48;
+/// The upper 13 bits choose among 8192 cells, as many as the limiter has for the prefixes of one length.
+const PREFIX_CELL_SHIFT: u32 = 51;
+/// Bits of an IPv4 source behind its prefix of 20 bits.
+const HOST_BITS: u32 = 12;
 
 /// Whether this CPU may let one more through in this tick; if so, it has.
 #[inline(always)]
@@ -92,6 +110,19 @@ pub(crate) fn is_refused_by_its_word(source: u64) -> bool {
     };
     // SAFETY: the verifier sees that the pointer comes from the table; the helper only reads a number.
     let (until, now) = unsafe { (*word, bpf_jiffies64()) };
+    until == 0 || until > now
+}
+
+/// Whether the prefix around a source asks what the source has sent: always, where prefixes have no limits.
+#[inline(always)]
+pub(crate) fn is_squeezed_by_its_prefix(source: u64) -> bool {
+    if HAS_PREFIXES.load() == 0 {
+        return true;
+    }
+    let number = ((source >> HOST_BITS).wrapping_mul(SPREAD) >> PREFIX_CELL_SHIFT) as u32;
+    let Some(cell) = PREFIX_CELLS.get_ptr(number) else { return false };
+    // SAFETY: as in `is_refused_by_its_word`.
+    let (until, now) = unsafe { ((*cell).squeezes_until, bpf_jiffies64()) };
     until == 0 || until > now
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use aya::{Ebpf, EbpfLoader, maps};
-use ratelimit_common::limit::prefilter;
+use ratelimit_common::{abi::prefix::PREFIX_LEVEL_CELLS, limit::prefilter};
 use rustix::time::{ClockId, clock_getres};
 
 use crate::{
@@ -19,6 +19,7 @@ pub(super) struct Terms {
     /// Packets that pass in one tick of the kernel's clock.
     per_tick: u32,
     has_total: bool,
+    has_prefixes: bool,
     per_window: u64,
     window_ns: u64,
     table_entries: u32,
@@ -39,6 +40,8 @@ impl Terms {
         Self {
             per_tick: ((admitted * tick_ns + 500_000_000) / 1_000_000_000) as u32,
             has_total: case.total.is_some_and(|total| case.admitted() == Some(total)),
+            // Light sources end at the total, and one source alone at its own limit: the prefix around them is not asked.
+            has_prefixes: case.total.is_none(),
             // A count that begins anew has no burst beside its limit.
             per_window: u64::from(packets.max(burst)),
             window_ns: per.seconds() * 1_000_000_000,
@@ -52,12 +55,14 @@ impl Terms {
         EbpfLoader::new()
             .override_global("PER_TICK", &self.per_tick, true)
             .override_global("HAS_TOTAL", &flag(self.has_total), true)
+            .override_global("HAS_PREFIXES", &flag(self.has_prefixes), true)
             .override_global("HAS_BLOCKS", &flag(self.listed > 0), true)
             .override_global("PER_WINDOW", &self.per_window, true)
             .override_global("WINDOW_NS", &self.window_ns, true)
             .override_global("PORT", &traffic::PORT, true)
             // The sources of a hash share a word, and there are as many words as the limiter's prefilter has cells.
             .map_max_entries("REFUSED_UNTIL", prefilter::CELLS)
+            .map_max_entries("PREFIX_CELLS", PREFIX_LEVEL_CELLS)
             .map_max_entries("COUNTED", self.table_entries)
             .map_max_entries("BLOCKED", self.listed.max(1))
             .load(rig::OBJECT)
@@ -70,7 +75,7 @@ pub(super) fn pass_some(terms: Terms, interface: &str) -> Result<Ebpf> {
     rig::attached(terms.load()?, "pass_some", interface)
 }
 
-/// Reads the headers and one word of the source, counts, and drops all but what a total admits in a tick.
+/// Reads the headers, one word of the source and one of its prefix where prefixes have limits, counts, and drops all but what a total admits in a tick.
 pub(super) fn know_and_drop(terms: Terms, interface: &str) -> Result<Ebpf> {
     rig::attached(terms.load()?, "know_and_drop", interface)
 }
@@ -104,5 +109,6 @@ mod tests {
     fn a_rate_is_shared_out_among_the_ticks_of_a_second() {
         assert_eq!((terms("spoofed").per_tick, terms("1").per_tick), (400, 4));
         assert!(terms("spoofed").has_total && !terms("1").has_total && !terms("heavy").has_total);
+        assert!(terms("heavy").has_prefixes && !terms("1").has_prefixes && !terms("spoofed").has_prefixes);
     }
 }

@@ -81,7 +81,7 @@ pub(crate) const ALL: [Contestant; 13] = {
         row(YARDSTICK, "bare XDP_DROP", Kind::Bare("drop"), Always, Always),
         row("reader", "reads the headers, then drops", Kind::Bare("read_and_drop"), Full, Full),
         row("as-many", "bare, passes what the policy admits", Kind::AsMany, Full, Asked),
-        row("least", "headers, a word per source, a count", Kind::Least, Full, Asked),
+        row("least", "headers, a word per source and prefix, a count", Kind::Least, Full, Asked),
         row("ours", "ratelimit", Kind::Ours(Prefiltering::Default), Always, Always),
         row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Prefiltering::OffWithoutBudget), Always, Full),
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Prefiltering::Off), Asked, Asked),
