@@ -343,7 +343,7 @@ impl PacketRecord {
             // Said before: the answer of then, or none to what has been superseded.
             let until_us = self.record.rows.get(host).map_or(0, |row| row.until_us);
             let lifetime_us = until_us.saturating_sub(timing.margin_us).saturating_sub(now_us);
-            return Grant { units, lifetime_us, others };
+            return Grant { units, lifetime_us, others, hosts: self.record.rows.len() as u64 };
         }
         let used = self.record.report(timing.recent_us, now_us, host, entry, timing.lifetime_us);
         self.record.charge(&limits, now_us, used);
@@ -351,7 +351,7 @@ impl PacketRecord {
         // late; then the next one gives back what never was, and nothing is left of it.
         let free = if moment.is_cold { 0 } else { self.record.free(&limits, now_us) };
         let units = self.record.grant(host, free);
-        Grant { units, lifetime_us: timing.lifetime_us, others }
+        Grant { units, lifetime_us: timing.lifetime_us, others, hosts: self.record.rows.len() as u64 }
     }
 
     /// Counts from now on if the clock was later before.
@@ -446,7 +446,7 @@ impl PacketStore {
         let moment = Moment { now_us, since_us, is_cold, longest_us };
         let mut answer = |line: &Line| {
             if line.entry.is_empty() && !self.records.contains_key(&line.key) {
-                return Grant { units: 0, lifetime_us: timing.lifetime_us, others: Others::Agree };
+                return Grant { units: 0, lifetime_us: timing.lifetime_us, others: Others::Agree, hosts: 0 };
             }
             let said = bucket(&line.terms);
             let fresh = || PacketRecord::new(&moment, &said);

@@ -16,9 +16,12 @@ use crate::{
 const SETTLED_NS: u64 = 20_000_000;
 /// What a host likes to hold, in exchanges' worth of its demand: one passes until there is an answer, and what is half gone is topped up.
 const EXCHANGES_AHEAD: u64 = 2;
-/// What a host likes to hold at least of a limit that is in use, as a part of its burst: few packets come at even distances, and one that finds
-/// nothing is lost although there is plenty.
+/// What a host likes to hold at least of a limit that is in use, as a part of its burst, while few hosts use the limit: few packets come at even
+/// distances, and one that finds nothing is lost although there is plenty.
 const PORTION: u64 = 32;
+/// What all hosts like to hold at least, as a part of the burst, while many use the limit: nothing comes in while everything is held, and the first 32
+/// of a thousand hosts would hold everything.
+const HELD_BY_ALL: u64 = 2;
 /// For how long a limit counts as in use after the last packet: users that send little find something of it too.
 const LINGERS_NS: u64 = 10_000_000_000;
 /// How much of an estimated demand is left after a tick without any, in eighths.
@@ -48,6 +51,8 @@ pub struct Holding {
     /// What is held at least, and until when.
     portion: u64,
     in_use_until_ns: u64,
+    /// Hosts that use the limit, as the store last said.
+    hosts: u64,
     /// Units spent in a second, estimated while the store says what may be.
     pace: u64,
     /// Time from the last look to the one before.
@@ -116,8 +121,9 @@ impl Holding {
             enough: spent.unmet + enough(terms),
             demand: 0,
             ahead: 0,
-            portion: portion(terms),
+            portion: portion(terms, 1),
             in_use_until_ns: 0,
+            hosts: 1,
             pace: 0,
             passed_ns: 0,
             alone: false,
@@ -159,7 +165,7 @@ impl Holding {
         let per_tick = scaled(asked, tick_ns, passed.max(tick_ns));
         self.demand = per_tick.max(self.demand * DECAY_EIGHTHS / 8).min(terms.burst());
         self.ahead = scaled(self.demand, EXCHANGES_AHEAD * pace.exchange_ns(), tick_ns);
-        self.portion = portion(terms);
+        self.portion = portion(terms, self.hosts);
         if asked > 0 {
             self.in_use_until_ns = now_ns + LINGERS_NS;
         }
@@ -274,6 +280,7 @@ impl Holding {
         let units = grant.units.min(entry.wanted);
         self.booked = entry.held + units;
         self.answered_ns = now_ns;
+        self.hosts = grant.hosts;
         let lasts_us = grant.lifetime_us.min(timing.lifetime_us).saturating_sub(timing.margin_us);
         let expires_ns = sent_ns + lasts_us * 1_000;
         // One that comes too late is not spent; the next entry gives it back.
@@ -299,8 +306,8 @@ impl Holding {
     }
 }
 
-fn portion(terms: &Terms) -> u64 {
-    (terms.burst() / PORTION).max(1)
+fn portion(terms: &Terms, hosts: u64) -> u64 {
+    (terms.burst() / hosts.saturating_mul(HELD_BY_ALL).max(PORTION)).max(1)
 }
 
 fn enough(terms: &Terms) -> u64 {

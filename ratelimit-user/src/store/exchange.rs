@@ -46,6 +46,8 @@ pub struct Grant {
     pub lifetime_us: u64,
     /// What other hosts say of the limit itself.
     pub others: Others,
+    /// Hosts that hold something of the limit or want to, this one among them.
+    pub hosts: u64,
 }
 
 /// Whether hosts have the same limit in their policies. The smallest rate and the smallest burst that any of them says are in force for all.

@@ -137,6 +137,9 @@ fn call<'l>(
     Call { script: &RECORD, keys, args }
 }
 
+/// Numbers in the answer to one line: units, lifetime, what others say, hosts.
+const NUMBERS: usize = 4;
+
 /// The grants in the answer to a call with so many lines.
 pub fn grants(answer: &Value, lines: usize) -> Result<Vec<Grant>, StoreError> {
     let nonsense = || StoreError::Nonsense {
@@ -145,7 +148,7 @@ pub fn grants(answer: &Value, lines: usize) -> Result<Vec<Grant>, StoreError> {
     };
     let Value::Array(numbers) = answer else { return Err(nonsense()) };
     let grants: Option<Vec<Grant>> = numbers
-        .chunks_exact(3)
+        .chunks_exact(NUMBERS)
         .map(|row| {
             let others = match row[2] {
                 Value::Int(0) => Others::Agree,
@@ -153,10 +156,11 @@ pub fn grants(answer: &Value, lines: usize) -> Result<Vec<Grant>, StoreError> {
                 Value::Int(2) => Others::SayMore,
                 _ => return None,
             };
-            Some(Grant { units: number(&row[0])?, lifetime_us: number(&row[1])?, others })
+            let [units, lifetime_us, hosts] = [&row[0], &row[1], &row[3]].map(number);
+            Some(Grant { units: units?, lifetime_us: lifetime_us?, others, hosts: hosts? })
         })
         .collect();
-    grants.filter(|grants| grants.len() == lines && numbers.len() == 3 * lines).ok_or_else(nonsense)
+    grants.filter(|grants| grants.len() == lines && numbers.len() == NUMBERS * lines).ok_or_else(nonsense)
 }
 
 #[cfg(test)]
@@ -203,8 +207,11 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {
-        let good = Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(1)]);
-        assert_eq!(grants(&good, 1).unwrap(), [Grant { units: 5, lifetime_us: 7, others: Others::SayLess }]);
+        let good = Value::Array([5, 7, 1, 9].map(Value::Int).to_vec());
+        assert_eq!(
+            grants(&good, 1).unwrap(),
+            [Grant { units: 5, lifetime_us: 7, others: Others::SayLess, hosts: 9 }]
+        );
         for bad in [
             Value::Nil,
             Value::Int(1),

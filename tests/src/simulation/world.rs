@@ -35,6 +35,8 @@ pub struct Outcomes {
     pub admitted: u64,
     /// Packets that could have been admitted without the burst.
     pub refilled: u64,
+    /// Those of them that fell into times in which the store was away.
+    pub refilled_away: u64,
     /// Lease batches that the store answered.
     pub batches: u64,
     /// Units of requests that were admitted from leases, by the store, and by hosts alone.
@@ -64,11 +66,13 @@ impl Outcomes {
 
 impl AddAssign for Outcomes {
     fn add_assign(&mut self, other: Self) {
-        let Self { admitted, refilled, batches, by_lease, by_store, alone, renewed, undone, .. } = self;
-        let Self { refunded, lost, disasters, crashes, outages, cut_off, forgot, .. } = self;
+        let Self { admitted, refilled, refilled_away, batches, by_lease, by_store, alone, renewed, .. } =
+            self;
+        let Self { undone, refunded, lost, disasters, crashes, outages, cut_off, forgot, .. } = self;
         for (sum, more) in [
             (admitted, other.admitted),
             (refilled, other.refilled),
+            (refilled_away, other.refilled_away),
             (batches, other.batches),
             (by_lease, other.by_lease),
             (by_store, other.by_store),
@@ -256,11 +260,15 @@ impl World {
     /// Goes on for so many steps, or until more was admitted than is allowed.
     pub fn run(mut self, steps: u64) -> Result<Outcomes, String> {
         let explained = |plan: &Plan, why: String| format!("seed {}: {why}\n{plan:?}", plan.seed);
+        let mut away_ns = 0;
         for _ in 0..steps {
             let passed = self.rng.u64(MS / 4..4 * MS);
             let now_ns = self.now_ns + passed;
             self.deliver(now_ns);
             self.now_ns = now_ns;
+            if now_ns < self.store_down_until_ns {
+                away_ns += passed;
+            }
             self.go_wrong();
             for at in 0..self.hosts.len() {
                 if self.hosts[at].is_asleep(now_ns) {
@@ -273,13 +281,13 @@ impl World {
         }
         requests::check(&self.plan, self.admitted, &self.forgiven)
             .map_err(|why| explained(&self.plan, why))?;
-        let passed = u128::from(self.now_ns - START);
-        let refilled = self
-            .plan
-            .packets
-            .as_ref()
-            .map_or(0, |plan| passed * u128::from(plan.rate.amount) / u128::from(plan.rate.period.ns()));
-        Ok(Outcomes { refilled: refilled as u64, ..self.outcomes })
+        let rate = self.plan.packets.as_ref().map(|plan| &plan.rate);
+        let refilled_in = |ns: u64| {
+            rate.map_or(0, |rate| u128::from(ns) * u128::from(rate.amount) / u128::from(rate.period.ns()))
+                as u64
+        };
+        let (refilled, refilled_away) = (refilled_in(self.now_ns - START), refilled_in(away_ns));
+        Ok(Outcomes { refilled, refilled_away, ..self.outcomes })
     }
 
     /// Packets arrive at a host.

@@ -124,6 +124,21 @@ fn hosts_that_are_flooded_carry_the_whole_limit_together() {
     }
 }
 
+/// Each host likes to hold a part of the burst at least. If that part did not shrink with the number of hosts, the first 32 would hold all of it, and
+/// nothing comes in while everything is held.
+#[test]
+fn many_hosts_that_are_sent_little_each_carry_the_whole_limit_together() {
+    let hosts = 600;
+    let plan = flooded(hosts, Reserve::new(50, hosts as u32), Faults::NONE, |packets| {
+        packets.rate = parse_rate(&format!("{}/s burst {}", 10 * hosts, 40 * hosts)).unwrap();
+        (packets.tick, packets.lease) = (Duration::from_secs(1), Duration::from_secs(8));
+        packets.offered = 20;
+    });
+    let part = part(&run(plan, steps(16)));
+    println!("{hosts} hosts: {part:.3} of the rate");
+    assert!(part >= 0.9, "{part}");
+}
+
 #[test]
 fn no_interval_admits_more_requests_than_the_algorithm_does_on_one_host_whatever_fails() {
     let all = worlds(|seed| Plan::requests(seed, Faults::ALL), LONG, 30);
@@ -263,7 +278,12 @@ fn crowd(hosts: usize, users: u64, seconds: u64) {
         cpu * 1e6 / calls
     );
     assert!(keys as u64 > users, "each user has a record: {keys}");
-    assert!(outcome.batches > hosts as u64 && part(&outcome) > 0.5, "every host has packets: {outcome:?}");
+    // While the store is away hosts have what is kept back for them, which is next to nothing for each of so many.
+    let refilled = outcome.refilled - outcome.refilled_away;
+    assert!(
+        outcome.batches > hosts as u64 && outcome.admitted > refilled / 2,
+        "every host has packets: {outcome:?}"
+    );
     assert!(outcome.by_store + outcome.by_lease > users, "every user came: {outcome:?}");
 }
 

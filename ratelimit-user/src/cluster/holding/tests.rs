@@ -31,7 +31,7 @@ fn a_store_that_gives_more_than_was_asked_for_or_for_longer_is_not_taken_at_its_
     for (units, lifetime_us) in [(u64::MAX, u64::MAX), (1 << 60, 1_000_000), (101, u64::MAX / 1_000)] {
         let (mut holding, wanted) = asking();
         assert!(wanted > 0 && wanted <= 100, "{wanted}");
-        let grant = Grant { units, lifetime_us, others: Others::Agree };
+        let grant = Grant { units, lifetime_us, others: Others::Agree, hosts: 1 };
         holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
         let lease = holding.packet_lease();
         assert_eq!((lease.ceiling, lease.expires_ns), (wanted, 1_875 * MS), "{units} for {lifetime_us} us");
@@ -41,7 +41,7 @@ fn a_store_that_gives_more_than_was_asked_for_or_for_longer_is_not_taken_at_its_
 #[test]
 fn what_a_host_held_while_it_stood_still_is_not_spent_and_is_given_back() {
     let (mut holding, wanted) = asking();
-    let grant = Grant { units: wanted, lifetime_us: 1_000_000, others: Others::Agree };
+    let grant = Grant { units: wanted, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
     holding.answer(&grant, 1_000 * MS, 1_001 * MS, &timing());
     assert_eq!(holding.held(1_002 * MS), wanted);
     holding.lapse(1_002 * MS);
@@ -91,6 +91,29 @@ fn demand_is_what_a_tick_asked_for_and_fades_by_a_fourth_with_each_that_asks_for
     assert_eq!(at(10, 70, 50), (0, 0, 3), "in use: a part of the burst at least");
     assert_eq!(at(10, 70, 203), (0, 0, 0), "ten seconds after the last packet");
     assert_eq!(at(10, 100_000, 204), (100, 200, 200), "never more than the burst");
+}
+
+#[test]
+fn a_host_that_hears_of_many_others_gives_back_what_it_does_not_need() {
+    let terms = Terms::of(&parse_rate("1000/s burst 6400").unwrap(), Reserve::new(0, 1)).unwrap();
+    for (hosts, kept) in [(0, 200), (1, 200), (16, 200), (17, 200), (100, 32), (10_000, 2), (u64::MAX, 2)] {
+        let mut holding = Holding::new(Spent { used: 0, unmet: 0 }, 0, &terms);
+        let mut say = |used, unmet, ms, hosts| {
+            holding.observe(Spent { used, unmet }, ms * MS, &PACE, &terms);
+            holding.shed(ms * MS);
+            let entry = holding.entry(ms * MS, &timing(), &PACE, &terms)?;
+            let grant = Grant { units: entry.wanted, lifetime_us: 1_000_000, others: Others::Agree, hosts };
+            holding.answer(&grant, ms * MS, ms * MS, &timing());
+            Some(entry)
+        };
+        let first = say(0, 1, 50, 1).unwrap();
+        assert_eq!((first.held, first.wanted), (0, 200), "a portion, as far as it knows alone");
+        // The next entry renews the lease, and its answer says how many hosts there are.
+        let renewed = say(1, 1, 350, hosts).unwrap();
+        assert_eq!((renewed.used, renewed.held, renewed.wanted), (1, 199, 0));
+        (8..20).for_each(|tick| drop(say(1, 1, tick * 50, hosts)));
+        assert!(holding.held(1_000 * MS).abs_diff(kept) <= 1, "{hosts} hosts: {}", holding.held(1_000 * MS));
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_letter_has_an_end_and_what_was_left_out_is_in_the_next() {
     leases.observe(SECOND, |_| Spent { used: 0, unmet: 1 });
     let first: HashSet<String> = leases.batch(SECOND).into_iter().map(|line| line.key).collect();
     assert_eq!(first.len(), LINES);
-    let grant = Grant { units: 100, lifetime_us: 1_000_000, others: Others::Agree };
+    let grant = Grant { units: 100, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
     first.iter().for_each(|key| leases.answer(key, &grant, SECOND, SECOND));
     let second: HashSet<String> = leases.batch(SECOND).into_iter().map(|line| line.key).collect();
     assert_eq!((second.len(), first.intersection(&second).count()), (LINES, 0));
@@ -76,7 +76,7 @@ fn wanting() -> Leases {
 /// The answer to what is wanted at 1 s.
 fn granted(leases: &mut Leases, others: Others) -> u64 {
     let [line] = leases.batch(SECOND).try_into().unwrap();
-    let grant = Grant { units: line.entry.wanted, lifetime_us: 1_000_000, others };
+    let grant = Grant { units: line.entry.wanted, lifetime_us: 1_000_000, others, hosts: 1 };
     leases.answer(&line.key, &grant, SECOND, SECOND);
     line.entry.wanted
 }
@@ -107,7 +107,7 @@ fn an_answer_about_a_limit_that_is_not_here_is_nobody_s() {
     let mut leases = wanting();
     leases.batch(SECOND);
     leases.news();
-    let grant = Grant { units: 9, lifetime_us: 1_000_000, others: Others::SayLess };
+    let grant = Grant { units: 9, lifetime_us: 1_000_000, others: Others::SayLess, hosts: 1 };
     leases.answer("b", &grant, SECOND, SECOND);
     assert_eq!((leases.news(), leases.disputed(SECOND).count()), (vec![], 0));
 }
@@ -145,7 +145,7 @@ fn a_policy_keeps_what_stays_and_names_the_places_that_are_free() {
     // Answers find their limit at its new place.
     leases.observe(2 * SECOND, |_| Spent { used: 0, unmet: 90 });
     let line = leases.batch(2 * SECOND).remove(0);
-    let grant = Grant { units: 1, lifetime_us: 1_000_000, others: Others::Agree };
+    let grant = Grant { units: 1, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
     leases.answer(&line.key, &grant, 2 * SECOND, 2 * SECOND);
     assert_eq!((line.key.as_str(), leases.held_at(0, 2 * SECOND)), ("c", Some(1)));
 }
@@ -160,7 +160,7 @@ fn of_too_many_lines_those_go_first_that_matter_most() {
     let unmet = |n: u32, at: u64| Spent { used: 0, unmet: if u64::from(n) <= at { 40 } else { 0 } };
     leases.observe(SECOND, |n| unmet(n, 0));
     let [first] = leases.batch(SECOND).try_into().unwrap();
-    let grant = Grant { units: first.entry.wanted, lifetime_us: 1_000_000, others: Others::Agree };
+    let grant = Grant { units: first.entry.wanted, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
     leases.answer(&first.key, &grant, SECOND, SECOND);
     // The others want something, and have nothing.
     leases.observe(SECOND + SECOND / 2, |n| unmet(n, u64::MAX));

@@ -13,8 +13,8 @@
 --       Of all others d is the margin, and e what nobody gets at the moment.
 -- Gives for each record of requests: spent wait granted free nearest more violated above holds heard. A wait of -1 is for ever; the nearest limit is
 -- counted from 0, and violated has a bit for each limit.
--- Gives for each record of packets, where longest is above 0: units, lifetime, and whether other hosts have the same limit: 0 they do, 1 one says
--- less, 2 one says more.
+-- Gives for each record of packets, where longest is above 0: units, lifetime, whether other hosts have the same limit (0 they do, 1 one says
+-- less, 2 one says more), and how many hosts hold something of it or want to.
 --
 -- All numbers are whole and below 2^53. A call reads and writes one row, whatever the number of hosts: the record has the sums of all rows, and the
 -- order says whose row has to be looked at next. A row is: sequence, out, end, wanted, granted. It is due when what it wants no longer counts,
@@ -272,7 +272,7 @@ if is_strict then
     local now, said, nth = clock, { a = amount, b = period, c = burst }, #answers
     local stored = redis.call('GET', key)
     if not stored and uses == 0 and holds == 0 and wanted == 0 then
-      answers[nth + 1], answers[nth + 2], answers[nth + 3] = 0, life, 0
+      answers[nth + 1], answers[nth + 2], answers[nth + 3], answers[nth + 4] = 0, life, 0, 0
       return 3
     end
     local r = stored and cmsgpack.unpack(stored)
@@ -308,7 +308,7 @@ if is_strict then
     end
     -- Whoever comes back after that finds a full bucket and nobody with a lease: what a new record is.
     write(r, key, rows_key, order_key, floor(limit.c * limit.b / limit.a) + 2 * longest, now)
-    answers[nth + 1], answers[nth + 2], answers[nth + 3] = units, lasts, differs
+    answers[nth + 1], answers[nth + 2], answers[nth + 3], answers[nth + 4] = units, lasts, differs, r[ROWS]
     return 3
   end
 else
