@@ -1,7 +1,7 @@
-//! The rule of directions: folders of `ratelimit-user` import only folders below them, and files know each other in circles only where
-//! `docs/architecture.md` says why.
+//! The rule of directions: folders of `ratelimit-user`, and those within its `daemon`, import only folders below them, and files know each other
+//! in circles only where `docs/architecture.md` says why.
 //!
-//! The picture of the folders and the table of the circles are in that page, so a reader and this check see one.
+//! The pictures of the folders and the table of the circles are in that page, so a reader and this check see one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +13,23 @@ use crate::imports::{self, Imports};
 
 const PAGE: &str = "docs/architecture.md";
 
-/// Where the picture is once more, for who reads the code.
-const LIB: &str = "ratelimit-user/src/lib.rs";
+/// The crate whose folders are drawn.
+const DRAWN: &str = "ratelimit-user";
 
-/// The line above the picture of the folders.
-const FOLDERS: &str = "## The folders of ratelimit-user";
+/// A picture of folders, each above those that it imports.
+struct Picture {
+    /// The line of the page above the picture.
+    heading: &'static str,
+    /// What is drawn: where all its files are, relative to `src` of the crate.
+    of: &'static str,
+    /// The file of the crate where the picture is once more, for who reads the code, relative to `src`.
+    again: &'static str,
+}
+
+const PICTURES: [Picture; 2] = [
+    Picture { heading: "## The folders of ratelimit-user\n", of: "", again: "lib.rs" },
+    Picture { heading: "### The folders of the daemon\n", of: "daemon/", again: "daemon/mod.rs" },
+];
 
 /// The first line of the table of circles.
 const CIRCLES: &str = "| files that know each other | why |";
@@ -37,9 +49,15 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         let imports = imports::of_crate(&root.join(name).join("src"), &name.replace('-', "_"))?;
         circles
             .extend(circles_of(&between_modules(&imports)).into_iter().map(|circle| in_crate(name, &circle)));
-        if name == "ratelimit-user" {
-            problems.extend(against_the_order(&imports, &rows(&page)?));
-            problems.extend(missing_lines(&page, &fs::read_to_string(root.join(LIB))?)?);
+        if name == DRAWN {
+            for picture in &PICTURES {
+                problems.extend(against_the_order(&within(&imports, picture.of), &picture.rows(&page)?));
+                let again = format!("{DRAWN}/src/{}", picture.again);
+                let code = fs::read_to_string(root.join(&again))?;
+                let missing = picture.missing_lines(&page, &code)?;
+                problems
+                    .extend(missing.map(|line| format!("{again} lacks this line of the picture: {line}")));
+            }
         }
     }
     problems.extend(unexplained(&circles, &explained(&page)));
@@ -53,25 +71,32 @@ fn in_crate(name: &str, circle: &Circle) -> Circle {
     circle.iter().map(|file| format!("{name}/src/{file}")).collect()
 }
 
-/// The picture, line by line.
-fn picture(page: &str) -> Result<impl Iterator<Item = &str>> {
-    let (_, below) = page.split_once(FOLDERS).with_context(|| format!("{PAGE} has no {FOLDERS:?}"))?;
-    let lines = below.lines().skip_while(|line| !line.starts_with("    "));
-    Ok(lines.take_while(|line| line.starts_with("    ")).map(str::trim))
+impl Picture {
+    /// The picture, line by line.
+    fn lines<'p>(&self, page: &'p str) -> Result<impl Iterator<Item = &'p str> + use<'p>> {
+        let (_, below) =
+            page.split_once(self.heading).with_context(|| format!("{PAGE} has no {:?}", self.heading))?;
+        let lines = below.lines().skip_while(|line| !line.starts_with("    "));
+        Ok(lines.take_while(|line| line.starts_with("    ")).map(str::trim))
+    }
+
+    /// Names of folders from the top down, those that know nothing of each other in one row.
+    fn rows<'p>(&self, page: &'p str) -> Result<Vec<Vec<&'p str>>> {
+        Ok(self.lines(page)?.map(names).collect())
+    }
+
+    /// Lines of the picture that the documentation of the code lacks.
+    fn missing_lines<'p>(&self, page: &'p str, code: &str) -> Result<impl Iterator<Item = &'p str>> {
+        let lacks = |line: &&str| !code.lines().any(|one| one.strip_prefix("//! ") == Some(line));
+        Ok(self.lines(page)?.filter(lacks).collect::<Vec<_>>().into_iter())
+    }
 }
 
-/// Names of folders from the top down, those that know nothing of each other in one row.
-fn rows(page: &str) -> Result<Vec<Vec<&str>>> {
-    Ok(picture(page)?.map(names).collect())
-}
-
-/// Lines of the picture that the documentation of the crate lacks.
-fn missing_lines(page: &str, lib: &str) -> Result<Vec<String>> {
-    let lacks = |line: &&str| !lib.lines().any(|one| one.strip_prefix("//! ") == Some(line));
-    Ok(picture(page)?
-        .filter(lacks)
-        .map(|line| format!("{LIB} lacks this line of the picture: {line}"))
-        .collect())
+/// Imports among the files below a folder, relative to that folder.
+fn within(imports: &Imports, folder: &str) -> Imports {
+    let below = |file: &String| file.strip_prefix(folder).map(str::to_owned);
+    let rows = imports.iter().filter_map(|(file, imported)| Some((below(file)?, imported)));
+    rows.map(|(file, imported)| (file, imported.iter().filter_map(below).collect())).collect()
 }
 
 /// Names stand apart by two spaces or more, and so does what is said about them, which has a space of its own.
@@ -91,7 +116,7 @@ fn folder(file: &str) -> &str {
 fn against_the_order(imports: &Imports, rows: &[Vec<&str>]) -> Vec<String> {
     let row_of: BTreeMap<&str, usize> =
         rows.iter().zip(0..).flat_map(|(names, row)| names.iter().map(move |name| (*name, row))).collect();
-    let is_code = |folder: &&str| !["lib", "main"].contains(folder);
+    let is_code = |folder: &&str| !["lib", "main", "mod"].contains(folder);
     let folders: BTreeSet<&str> = imports.keys().map(|file| folder(file)).filter(is_code).collect();
     let mut problems: Vec<String> = folders
         .iter()
@@ -182,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    const PICTURE: &str = "## The folders of ratelimit-user\nText.\n\n    cli   tui     verbs; a terminal\n    policy        wishes of one\n\nMore.\n";
+    const PICTURE: &str = "## The folders of ratelimit-user\nText.\n\n    cli   tui     verbs; a terminal\n    policy        wishes of one\n\nMore.\n\n### The folders of the daemon\n\n    run     from start to stop\n    host    one host\n";
 
     fn imports(rows: &[(&str, &[&str])]) -> Imports {
         let set = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect();
@@ -191,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_folder_may_import_those_below_it_and_no_other() {
-        let rows = rows(PICTURE).unwrap();
+        let [crate_wide, _] = &PICTURES;
+        let rows = crate_wide.rows(PICTURE).unwrap();
         assert_eq!(rows, [vec!["cli", "tui"], vec!["policy"]]);
         let down = imports(&[
             ("cli/a.rs", &["policy/b.rs", "cli/c.rs"]),
@@ -210,6 +236,26 @@ mod tests {
                 "policy/b.rs imports cli/a.rs, and cli is not below policy in the picture",
             ]
         );
+    }
+
+    #[test]
+    fn folders_of_the_daemon_have_a_picture_of_their_own() {
+        let [_, daemon] = &PICTURES;
+        let rows = daemon.rows(PICTURE).unwrap();
+        assert_eq!(rows, [["run"], ["host"]]);
+        let code = imports(&[
+            ("cli/a.rs", &["daemon/run.rs"]),
+            ("daemon/mod.rs", &["daemon/run.rs"]),
+            ("daemon/run.rs", &["daemon/host/b.rs", "policy/c.rs"]),
+            ("daemon/host/b.rs", &[]),
+        ]);
+        assert!(against_the_order(&within(&code, daemon.of), &rows).is_empty());
+        let wrong = imports(&[("daemon/run.rs", &[]), ("daemon/host/b.rs", &["daemon/run.rs"])]);
+        let said = against_the_order(&within(&wrong, daemon.of), &rows);
+        assert_eq!(said, ["host/b.rs imports run.rs, and run is not below host in the picture"]);
+        let lacking: Vec<&str> =
+            daemon.missing_lines(PICTURE, "//! run     from start to stop\n").unwrap().collect();
+        assert_eq!(lacking, ["host    one host"]);
     }
 
     #[test]

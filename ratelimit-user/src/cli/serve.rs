@@ -23,8 +23,8 @@ use super::{log_options::LogOptions, store::StoreOptions};
 use crate::{
     config,
     daemon::{
-        headroom::{self, HeadroomWatch},
-        state_dir::StateDir,
+        conditions::headroom::{self, HeadroomWatch},
+        state::state_dir::StateDir,
     },
     failure::{ExitCode, Failure},
     log, metrics,

@@ -8,18 +8,16 @@ use std::{
 use ratelimit_common::abi::Event;
 
 use super::{
-    attack::AttackWatch,
-    attacks::Attacks,
+    attacks::{Attacks, attack::AttackWatch},
     cluster::Cluster,
-    drops::Drops,
-    enforcer::{EnforcedPolicy, Enforcer},
-    headroom::HeadroomWatch,
-    in_force::PolicyInForce,
-    interfaces::InterfaceCell,
+    conditions::{headroom::HeadroomWatch, interfaces::InterfaceCell, warnings::Conditions},
+    in_force::{
+        PolicyInForce,
+        enforcer::{EnforcedPolicy, Enforcer},
+    },
+    line::requests::Requests,
     lists::{ListBook, ListEditor},
-    requests::Requests,
-    traffic::Traffic,
-    warnings::Conditions,
+    traffic::{Traffic, drops::Drops},
 };
 use crate::{
     attacks::Tallied,

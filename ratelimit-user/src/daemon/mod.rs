@@ -1,67 +1,41 @@
-//! The daemon: wires the pieces together and keeps them running.
+//! The daemon: wires the pieces together and keeps them running. No folder imports one above it:
+//!
+//! ```text
+//! run                                               from start to stop
+//! front   start                                     the front process, and who keeps it running; from nothing to a policy in force
+//! service   leases                                  who answers orders and follows signals and the clock; the conversation with the store
+//! views                                             what is told of the host: status, explanations, frames, witnesses of attacks
+//! orders                                            what operators order: policies, settings, users, entries of lists
+//! host                                              one owner for each thing
+//! lists                                             block and allow lists, blocks of all hosts, who must not be cut off
+//! cluster                                           leases of packets and members, as this host knows them
+//! in_force   attacks   traffic   conditions         the policy, kept and enforced; attacks; packets looked at; interfaces, listeners and headroom
+//! line                                              messages between the daemon and the front process
+//! state   supervisor_socket                         what outlives the daemon, on disk; what systemd hears
+//! options                                           the command line
+//! ```
 
-mod answer;
-mod archive;
-mod arrivals;
-mod attack;
-mod attack_records;
 mod attacks;
-mod caller;
-mod change;
 mod cluster;
-mod dashboard;
-mod drops;
-mod enforcer;
-mod entries;
-mod explain;
-mod express_lane;
-mod frames;
+pub(crate) mod conditions;
 pub mod front;
-pub(crate) mod headroom;
 mod host;
 mod in_force;
-mod interfaces;
-mod journal;
-mod keeping;
-mod kept;
-mod layouts;
-mod lease_thread;
-mod limits;
-mod list_orders;
-mod listeners;
+mod leases;
+mod line;
 mod lists;
-mod lookout;
-mod offenders;
 mod options;
-mod progress;
-mod readers;
-mod record;
-mod remaining;
-mod replacement;
-mod requests;
+mod orders;
 mod run;
-mod seal;
 mod service;
-mod settings;
-mod shared;
-mod signals;
 mod start;
-pub(crate) mod state_dir;
-mod status;
-mod supervisor;
+pub(crate) mod state;
 mod supervisor_socket;
-mod trace;
 mod traffic;
-mod unsaved;
-mod users;
-mod version;
 mod views;
-mod vital;
-mod waiting;
-mod warnings;
-mod witnesses;
 
 use crate::log;
+use state::{attack_records, journal, record};
 
 pub use options::{Keep, Options};
 pub use run::run;

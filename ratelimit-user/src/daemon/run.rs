@@ -3,26 +3,23 @@
 use std::{io, sync::Arc};
 
 use super::{
-    cluster::driver::say_goodbye,
-    dashboard,
+    conditions::headroom,
     front::{self, DaemonAnswers, FrontKeeper, FrontStart},
-    headroom,
     host::Host,
     in_force::Unread,
-    keeping::StateKeeper,
-    lease_thread::LeaseThread,
-    listeners::Listeners,
+    leases::{driver::say_goodbye, lease_thread::LeaseThread},
     log,
     options::Options,
-    progress, readers,
-    record::{self, ChangeOrigin, Record},
-    service::Daemon,
-    signals::Signals,
-    start::start,
-    state_dir::StateDir,
-    unsaved,
-    version::PolicyVersion,
-    witnesses::{follow_attacks, follow_samples},
+    service::{Daemon, dashboard, signals::Signals},
+    start::{listeners::Listeners, progress, readers, start},
+    state::{
+        keeping::StateKeeper,
+        record::{self, ChangeOrigin, Record},
+        state_dir::StateDir,
+        unsaved,
+        version::PolicyVersion,
+    },
+    views::witnesses::{follow_attacks, follow_samples},
 };
 use crate::{
     config::{self, LoadError, Reader},

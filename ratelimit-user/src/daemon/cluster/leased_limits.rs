@@ -11,7 +11,7 @@ use super::Cluster;
 use crate::{
     cluster::leases::LeasedLimit,
     compile::{self, HostFacts},
-    daemon::enforcer::EnforcedPolicy,
+    daemon::in_force::enforcer::EnforcedPolicy,
     dataplane::probe,
     failure::Failure,
     policy::{Policy, User, WithoutStore, is_leased, terms::Terms},
@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// Lets go of every lease, so that others can have it.
-    pub(super) fn give_up_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
+    pub(in crate::daemon) fn give_up_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
         self.leases.give_up(probe::now_ns());
         self.batch_due = Instant::now();
         self.tell_leases(enforced)

@@ -2,11 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{
-    daemon::{log, replacement::Replacement},
-    dataplane::probe,
-    failure::Failure,
-};
+use crate::{daemon::state::replacement::Replacement, dataplane::probe, failure::Failure, log};
 
 /// File name in the state directory.
 const FILE: &str = "cluster-owner";
@@ -14,7 +10,7 @@ const FILE: &str = "cluster-owner";
 const LENGTH: usize = 32;
 
 /// A text that no other machine has and that stays when the daemon starts again: made when it is first needed.
-pub(super) fn owner(state: &Path) -> Result<String, Failure> {
+pub(in crate::daemon) fn owner(state: &Path) -> Result<String, Failure> {
     let path = state.join(FILE);
     if let Some(known) = fs::read_to_string(&path).ok().and_then(|text| read(&text)) {
         return Ok(known);

@@ -6,12 +6,12 @@ use std::{
 };
 
 /// What came of the work, or what it said when it panicked. Whatever it worked with is left as far as the work had got.
-pub(super) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+pub(in crate::daemon) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
 }
 
 /// What a panic said.
-pub(super) fn words(panic: &(dyn Any + Send)) -> String {
+pub(in crate::daemon) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words").to_owned()
 }

@@ -12,7 +12,8 @@ use crate::{
     },
     compile::lists::{Lists, Prefix},
     control::protocol::{Block, ClusterStatus, Reply},
-    daemon::{entries::is_of_cluster, log},
+    daemon::state::entries::is_of_cluster,
+    log,
     policy::WithoutStore,
     store::exchange::Others,
 };

@@ -10,14 +10,15 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Mutex as AsyncMutex, time::Instant};
 
-use super::{
-    message::{FileError, FrontAsks, HostAnswers},
-    named_files::NamedFiles,
-};
+use super::named_files::NamedFiles;
 use crate::{
     compile::lists::Prefix,
     control::protocol::{Order, Reply},
-    daemon::{dashboard::HostCamera, offenders::follow_offence, service::Daemon},
+    daemon::{
+        line::message::{FileError, FrontAsks, HostAnswers},
+        orders::offenders::follow_offence,
+        service::{Daemon, dashboard::HostCamera},
+    },
     failure::{ExitCode, Failure},
     policy::{Policy, address::StoreAddress},
     requests::escalation::Offence,

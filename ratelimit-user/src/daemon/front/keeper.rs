@@ -20,17 +20,13 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{
-    answers::DaemonAnswers,
-    asking::{Asker, answer_all},
-    handles,
-    line::{Front, FrontLine, FrontState, TO_ANSWER, open},
-    message::{Beginning, FrontAnswers, HostAsks, SocketUse},
-    silence::Silence,
-    store_socket,
-    worker::FrontWorker,
-};
+use super::{answers::DaemonAnswers, handles, silence::Silence, store_socket, worker::FrontWorker};
 use crate::{
+    daemon::line::{
+        asking::{Asker, answer_all},
+        front::{Front, FrontLine, FrontState, TO_ANSWER, open},
+        message::{Beginning, FrontAnswers, HostAsks, SocketUse},
+    },
     failure::{ExitCode, Failure},
     policy::address::StoreAddress,
 };

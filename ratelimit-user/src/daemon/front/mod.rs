@@ -12,32 +12,25 @@
 //! an order has to bring the operator's token, which the front itself does not know.
 
 mod answers;
-mod asking;
 mod confinement;
-mod frame;
 mod handles;
 mod keeper;
-mod line;
-mod message;
 mod named_files;
 mod process;
 mod renewal;
 mod silence;
-mod store;
 mod store_socket;
 mod user;
 mod worker;
 
 pub use process::FrontProcess;
 
+use super::line::{frame, message};
 use crate::{failure::Failure, store::round_trip::RoundTrip};
 
 pub(super) use self::{
     answers::DaemonAnswers,
     keeper::{FrontKeeper, FrontStart},
-    line::Front,
-    message::SocketUse,
-    store::FrontStore,
 };
 
 /// Reads bytes as the daemon reads those of a front process: questions on one stream, answers on another. How many messages there are before the stream

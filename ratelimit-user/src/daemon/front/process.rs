@@ -20,21 +20,23 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::{
-    asking::{Asker, answer_all},
-    confinement, handles,
-    message::{
-        Beginning, FrontAnswers, FrontAsks, FrontReport, HostAnswers, HostAsks, PolicyText, SocketUse,
-    },
-    renewal::LeaseRenewal,
-    store_socket::StoreSocket,
-    user,
-};
+use super::{confinement, handles, renewal::LeaseRenewal, store_socket::StoreSocket, user};
 use crate::{
     config::Reader,
     control::protocol::Reply,
-    daemon::{log, requests, supervisor_socket::SupervisorSocket, version::PolicyVersion},
+    daemon::{
+        line::{
+            asking::{Asker, answer_all},
+            message::{
+                Beginning, FrontAnswers, FrontAsks, FrontReport, HostAnswers, HostAsks, PolicyText, SocketUse,
+            },
+            requests,
+        },
+        state::version::PolicyVersion,
+        supervisor_socket::SupervisorSocket,
+    },
     failure::{ExitCode, Failure},
+    log,
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
     secret_file::{self, FileReader, TokenDigest},

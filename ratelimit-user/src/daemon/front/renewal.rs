@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::message::{FrontAnswers, GossipText, StoreValue};
 use crate::{
     cluster::gossip,
+    daemon::line::message::{FrontAnswers, GossipText, StoreValue},
     store::{
         exchange::{Grant, Line, Timing},
         lease_batch::{self, Keys},

@@ -1,0 +1,262 @@
+//! Attacks on this host: recognised, logged, kept and told.
+
+pub(super) mod attack;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::state::attack_records::{AttackRecords, KEPT};
+use crate::{
+    attacks::{AttackNews, AttackReport, AttackSummary, Detector, Glance, SampledPart, Tallied},
+    clock::Clock,
+    control::protocol::{ActiveAttack, AttacksStatus},
+    drops::Sighting,
+    failure::{ExitCode, Failure},
+    log,
+    notify::{DeliveryTimes, Notifications},
+    policy::{Occasion, Policy},
+};
+
+/// How often an attack that goes on is written down: what came since is lost to a daemon that is killed.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
+/// An attack that was seen longer ago than this when a daemon starts has ended.
+const LONGEST_GAP: Duration = Duration::from_secs(300);
+/// How long a daemon that stops waits for the disk.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// What is known of attacks, those that go on and those that are over.
+#[derive(Debug)]
+pub(super) struct Attacks {
+    detector: Detector,
+    /// Reports of attacks that are over, and of the others what was last written down.
+    reports: BTreeMap<u64, AttackReport>,
+    records: AttackRecords,
+    notifications: Notifications,
+    clock: Clock,
+    before: Option<(Tallied, Instant)>,
+    kept: Instant,
+    begun: u64,
+}
+
+impl Attacks {
+    /// From what is kept in a directory.
+    pub(super) fn open(directory: &Path, policy: &Policy) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"));
+        let mut notifications =
+            Notifications::start(host_name(), DeliveryTimes::default()).map_err(failed)?;
+        notifications.follow(policy.notifiers());
+        let (records, mut reports, next) = AttackRecords::open(directory);
+        let clock = Clock::start();
+        let now_ms = clock.now_us() / 1_000;
+        let mut going_on = Vec::new();
+        for report in reports.values_mut().filter(|report| !report.is_over()) {
+            report.found_at_start(now_ms, LONGEST_GAP.as_millis() as u64);
+            records.keep(report);
+            if report.is_over() {
+                log_attack("attack_end", report, &report.ended());
+                notifications.tell(Occasion::End, report, now_ms);
+            } else {
+                log::warning(format!(
+                    "attack {} was going on when the daemon before ended",
+                    report.summary.number
+                ));
+                going_on.push(report.clone());
+            }
+        }
+        let detector = Detector::new(next, going_on);
+        Ok(Self {
+            detector,
+            reports,
+            records,
+            notifications,
+            clock,
+            before: None,
+            kept: Instant::now(),
+            begun: 0,
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.now_us() / 1_000
+    }
+
+    /// Takes in a drop event.
+    pub(super) fn see(&mut self, sighting: &Arc<Sighting>) {
+        self.detector.see(sighting);
+    }
+
+    /// Whether refused packets should be sampled.
+    pub(super) fn is_alert(&self) -> bool {
+        self.detector.is_alert()
+    }
+
+    /// Takes in refused packets that were sampled.
+    pub(super) fn see_samples(&mut self, part: SampledPart) {
+        self.detector.see_samples(part);
+    }
+
+    /// Writes down what was changed, in attacks that go on.
+    pub(super) fn note(&mut self, what: &str) {
+        self.detector.note(self.now_ms(), what);
+    }
+
+    /// Takes in the counters. Called once a second.
+    pub(super) fn observe(&mut self, tallied: Tallied, flood: bool, policy: &Policy) {
+        self.notifications.follow(policy.notifiers());
+        let now = Instant::now();
+        let Some((before, then)) = self.before.replace((tallied, now)) else { return };
+        let span_ms = now.duration_since(then).as_millis().max(1) as u64;
+        let loads = self.before.as_ref().map(|(tallied, _)| tallied.since(&before)).unwrap_or_default();
+        let glance = Glance { unix_ms: self.now_ms(), span_ms, loads, flood };
+        for news in self.detector.observe(&glance, policy.attacks()) {
+            self.take_in(&news, glance.unix_ms);
+        }
+        if now.duration_since(self.kept) >= KEEP_EVERY {
+            self.keep_ongoing();
+            self.kept = now;
+        }
+    }
+
+    fn take_in(&mut self, news: &AttackNews, now_ms: u64) {
+        let report = news.report();
+        let occasion = match news {
+            AttackNews::Begin(_) => {
+                self.begun += 1;
+                log_attack("attack_begin", report, &report.begun());
+                Occasion::Begin
+            }
+            AttackNews::Update(_) => Occasion::Update,
+            AttackNews::End(_) => {
+                log_attack("attack_end", report, &report.ended());
+                Occasion::End
+            }
+        };
+        self.notifications.tell(occasion, report, now_ms);
+        self.records.keep(report);
+        self.reports.insert(report.summary.number, report.clone());
+        while let Some(number) = superfluous(&self.reports) {
+            self.reports.remove(&number);
+            self.records.remove(number);
+        }
+    }
+
+    fn keep_ongoing(&mut self) {
+        for report in self.detector.ongoing() {
+            self.records.keep(report);
+            self.reports.insert(report.summary.number, report.clone());
+        }
+    }
+
+    /// The daemon stops: what goes on is written down, so that the next one goes on with it.
+    pub(super) fn stop(&mut self) {
+        self.keep_ongoing();
+        self.records.settle(LAST_WAIT);
+    }
+
+    /// All attacks, the newest first.
+    pub(super) fn list(&self) -> Vec<AttackSummary> {
+        let now: BTreeMap<u64, &AttackReport> =
+            self.detector.ongoing().map(|report| (report.summary.number, report)).collect();
+        let newest = self.reports.iter().rev();
+        newest.map(|(number, kept)| now.get(number).copied().unwrap_or(kept).summary.clone()).collect()
+    }
+
+    /// The report of one attack.
+    pub(super) fn show(&self, number: u64) -> Result<AttackReport, Failure> {
+        let ongoing = self.detector.ongoing().find(|report| report.summary.number == number);
+        if let Some(report) = ongoing.or_else(|| self.reports.get(&number)) {
+            return Ok(report.clone());
+        }
+        let known = match (self.reports.first_key_value(), self.reports.last_key_value()) {
+            (Some((first, _)), Some((last, _))) if first < last => {
+                format!("attacks from {first} to {last} are kept")
+            }
+            (Some((only, _)), _) => format!("attack {only} is kept"),
+            _ => "there was none".to_owned(),
+        };
+        Err(Failure::new(ExitCode::Found, format!("attack {number} is not known; {known}")))
+    }
+
+    /// The attacks that go on, for `status` and metrics.
+    pub(super) fn status(&self) -> AttacksStatus {
+        let active = |report: &AttackReport| ActiveAttack {
+            number: report.summary.number,
+            target: report.summary.target.clone(),
+            kind: report.summary.kind,
+            refused_packets: report.summary.refused_packets,
+        };
+        AttacksStatus {
+            active: self.detector.ongoing().map(active).collect(),
+            begun: self.begun,
+            last_number: self.detector.last_number(),
+            kept: self.reports.len() as u64,
+            notifiers: self.notifications.status(),
+        }
+    }
+
+    /// Reports that a restart would lose, as a sentence.
+    pub(super) fn not_on_disk(&self) -> Option<String> {
+        self.records.problem().map(|problem| format!("reports of attacks are NOT ON DISK: {problem}"))
+    }
+
+    /// The notifiers that could not be told, as sentences.
+    pub(super) fn untold(&self) -> Vec<String> {
+        self.notifications.warnings()
+    }
+}
+
+/// The report that makes way when there are too many: of the older half the one with fewest refused packets, so that many small attacks do not make a large one
+/// forgotten.
+fn superfluous(reports: &BTreeMap<u64, AttackReport>) -> Option<u64> {
+    if reports.len() <= KEPT {
+        return None;
+    }
+    let older = reports.values().take(KEPT / 2).filter(|report| report.is_over());
+    let least = older.min_by_key(|report| report.summary.refused_packets);
+    least.or_else(|| reports.values().next()).map(|report| report.summary.number)
+}
+
+/// One line for each begin and each end.
+fn log_attack(event: &str, report: &AttackReport, sentence: &str) {
+    let AttackSummary { number, target, kind, refused_packets, peak_packets_per_second, .. } =
+        &report.summary;
+    tracing::warn!(
+        event,
+        attack = *number,
+        target = target.kind(),
+        name = target.name(),
+        kind = kind.name(),
+        refused_packets = *refused_packets,
+        peak_packets_per_second = *peak_packets_per_second,
+        "{sentence}"
+    );
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attacks::tests::report;
+
+    #[test]
+    fn many_small_attacks_do_not_make_a_large_one_forgotten() {
+        let mut reports: BTreeMap<u64, AttackReport> = BTreeMap::new();
+        for number in 1..=1_000 {
+            let mut one = report(number);
+            one.summary.refused_packets = if number == 3 { 1_000_000 } else { number };
+            reports.insert(number, one);
+            if let Some(number) = superfluous(&reports) {
+                reports.remove(&number);
+            }
+        }
+        assert_eq!(reports.len(), KEPT);
+        assert!(reports.contains_key(&3) && reports.contains_key(&1_000));
+    }
+}

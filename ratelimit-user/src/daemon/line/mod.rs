@@ -1,0 +1,8 @@
+//! The line between the daemon and the front process: messages, the streams that carry them, and what the daemon asks over them.
+
+pub(super) mod asking;
+pub(super) mod frame;
+pub(super) mod front;
+pub(super) mod message;
+pub(super) mod requests;
+pub(super) mod store;

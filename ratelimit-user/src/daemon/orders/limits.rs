@@ -1,0 +1,82 @@
+//! The limits of the running policy, one by one.
+
+use ratelimit_common::limit::rate::Rate;
+
+use super::{
+    caller::By,
+    settings::{Assignments, Save},
+};
+use crate::{
+    control::protocol::{LimitInfo, Operator, Reply},
+    daemon::in_force::{PolicyInForce, enforcer::Enforcer},
+    failure::Failure,
+    policy::{LimitList, Policy, Setting},
+};
+
+/// Every limit of a policy.
+pub(in crate::daemon) fn limits(policy: &Policy) -> Vec<LimitInfo> {
+    policy.limit_lists().iter().flat_map(|list| limits_of(policy, list)).collect()
+}
+
+/// One of them, or those of one list.
+pub(in crate::daemon) fn limit(policy: &Policy, name: &str) -> Result<Reply, Failure> {
+    let (setting, list) = limit_called(policy, name)?;
+    let limits = limits_of(policy, &list);
+    if let Setting::List(_) = setting {
+        return Ok(Reply::Limits(limits));
+    }
+    let known: Vec<_> = limits.iter().map(|limit| limit.name.clone()).collect();
+    match limits.into_iter().find(|limit| limit.name == name) {
+        Some(limit) => Ok(Reply::Limits(vec![limit])),
+        None => Err(Failure::usage(format!(
+            "no limit is called {name:?}; there is {}",
+            if known.is_empty() { "none in that list".to_owned() } else { known.join(", ") }
+        ))),
+    }
+}
+
+impl PolicyInForce {
+    /// Sets a limit, or all of a list, from the next packet on.
+    pub(in crate::daemon) fn set_limit(
+        &mut self,
+        name: &str,
+        typed: String,
+        save: bool,
+        (operator, by): (&Operator, &By<'_>),
+        enforcer: &mut Enforcer<'_>,
+    ) -> Result<Reply, Failure> {
+        let (setting, _) = limit_called(self.policy(), name)?;
+        let save = if save { Save::Yes } else { Save::No };
+        let settings = vec![(setting.clone(), typed)];
+        let file = self.set(&Assignments { verb: "limit set", settings, save, operator }, by, enforcer)?;
+        let value = self.policy().value(&setting).unwrap_or_default();
+        Ok(Reply::Done(format!("{name} is {value} from now on{file}")))
+    }
+}
+
+fn limit_called(policy: &Policy, name: &str) -> Result<(Setting, LimitList), Failure> {
+    let setting = policy.setting(name).map_err(Failure::usage)?;
+    match setting.list().cloned() {
+        Some(list) => Ok((setting, list)),
+        None => Err(Failure::usage(format!("{name} is no limit; use ratelimit user get or user set"))),
+    }
+}
+
+fn limits_of(policy: &Policy, list: &LimitList) -> Vec<LimitInfo> {
+    let rates = policy.rates(list);
+    let from = policy.inherited(list).map(|plan| plan.to_string());
+    let names = list.limit_names(&rates).into_iter();
+    names.zip(&rates).map(|(name, rate)| info(name, rate, from.clone())).collect()
+}
+
+fn info(name: String, rate: &Rate, from: Option<String>) -> LimitInfo {
+    LimitInfo {
+        name,
+        rate: rate.to_string(),
+        meter: rate.meter.name().to_owned(),
+        amount: rate.amount,
+        period: rate.period.name().to_owned(),
+        burst: rate.burst,
+        from,
+    }
+}

@@ -1,0 +1,9 @@
+//! What operators order: other policies, settings, limits, users, and entries of the lists.
+
+pub(super) mod caller;
+pub(super) mod change;
+pub(super) mod limits;
+pub(super) mod list_orders;
+pub(super) mod offenders;
+pub(super) mod settings;
+pub(super) mod users;

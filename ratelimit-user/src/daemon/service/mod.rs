@@ -1,0 +1,166 @@
+//! The running daemon, and how it answers orders.
+
+pub(super) mod answer;
+pub(super) mod dashboard;
+pub(super) mod readings;
+pub(super) mod signals;
+pub(super) mod supervisor;
+
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Notify, broadcast, mpsc};
+
+use self::answer::answer;
+use super::{
+    host::{Host, HostCell},
+    line::{front::Front, requests},
+    views::{frames, shared::Shared},
+};
+use crate::{
+    control::{
+        protocol::{Order, Reply},
+        server::{Answer, Caller},
+    },
+    dataplane::table::TableUse,
+    drops::{Filter, Sighting},
+    failure::{ExitCode, Failure},
+    stats::{Snapshot, feed::Views},
+};
+
+/// How long an order waits at most for the journal to be written again, and how often it looks whether it is.
+const REWRITTEN_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The running daemon.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    host: Arc<HostCell>,
+    /// Notified after every order: it may have moved the end of a wait.
+    pub(super) asked: Notify,
+    /// Looks at the tables, for everybody who asks at the same time.
+    pub(super) usage: Shared<TableUse>,
+    pub(super) stats: Shared<Snapshot>,
+    pub(super) scrape: Shared<String>,
+    /// Views of the traffic for metrics, if the policy wants series of sources, and when somebody last asked for metrics.
+    pub(super) scraped: Mutex<Option<(Views, Instant)>>,
+    /// What `stats` showed last, and when: the next one tells rates since then.
+    pub(super) last_counters: Mutex<Option<(Instant, Snapshot)>>,
+}
+
+impl Daemon {
+    /// A daemon for a host that has been started.
+    pub(super) fn new(host: Host) -> Self {
+        Self {
+            host: HostCell::new(host),
+            asked: Notify::new(),
+            usage: Shared::default(),
+            stats: Shared::default(),
+            scrape: Shared::default(),
+            scraped: Mutex::default(),
+            last_counters: Mutex::default(),
+        }
+    }
+
+    pub(super) fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.host()
+    }
+
+    /// The host, for whoever keeps it longer than a moment.
+    pub(super) fn cell(&self) -> &Arc<HostCell> {
+        &self.host
+    }
+
+    /// The front process.
+    pub(super) fn front(&self) -> Front {
+        self.host().requests.front.clone()
+    }
+
+    /// Waits for the journal where all of it is being written again, because a disk took nothing the last time: what is said is what is so by now.
+    async fn rewritten(&self) {
+        let until = Instant::now() + REWRITTEN_WITHIN;
+        while Instant::now() < until {
+            {
+                let mut host = self.host();
+                host.lists.keeper.journal.settle();
+                if !host.lists.keeper.journal.is_rewriting() {
+                    return;
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until what was written down is on disk. What to say if it is not.
+    async fn on_disk(&self, file: Option<Arc<File>>) -> String {
+        let synced = match file {
+            Some(file) => {
+                tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)
+            }
+            None => {
+                self.rewritten().await;
+                Ok(Ok(()))
+            }
+        };
+        let mut host = self.host();
+        if let Err(error) = synced.flatten() {
+            host.lists.keeper.journal.failed(&error);
+        }
+        host.lists.keeper.journal.problem().map_or_else(String::new, |problem| {
+            format!("; NOT ON DISK, a restart or a reboot may undo it: {problem}")
+        })
+    }
+}
+
+impl Answer for Daemon {
+    async fn answer(&self, request: Order, caller: Caller) -> Reply {
+        if matches!(caller, Caller::Process { pid, .. } if self.front().is(pid)) {
+            return Reply::Failed(Failure::new(
+                ExitCode::NotPermitted,
+                "the front process gives no orders here",
+            ));
+        }
+        let reply = match request {
+            Order::Test(question) => requests::ask(&self.front(), question).await,
+            Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
+            Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
+            // A caller that is answered counts on the lists to stay as they are then.
+            request if request.changes_lists() => {
+                let (reply, file) = {
+                    let mut host = self.host();
+                    (answer(&mut host, request, caller), host.lists.keeper.file())
+                };
+                match reply {
+                    Ok(Reply::Done(message)) => Ok(Reply::Done(message + &self.on_disk(file).await)),
+                    reply => reply,
+                }
+            }
+            request => {
+                let reply = {
+                    let mut host = self.host();
+                    let reply = answer(&mut host, request, caller);
+                    host.in_force.note_unsaved();
+                    reply
+                };
+                // A caller that has changed the policy and asks about a request is answered by that policy.
+                self.front().settled().await;
+                reply
+            }
+        };
+        self.asked.notify_one();
+        reply.unwrap_or_else(Reply::Failed)
+    }
+
+    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
+        self.host().drops.watch()
+    }
+
+    fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply> {
+        frames::watch(&self.host, filter)
+    }
+}

@@ -1,0 +1,14 @@
+//! State that outlives the daemon: policies, notes about lists and reports of attacks on disk, and what they are written as.
+
+pub(super) mod archive;
+pub(super) mod attack_records;
+pub(super) mod entries;
+pub(super) mod journal;
+pub(super) mod keeping;
+pub(super) mod kept;
+pub(super) mod record;
+pub(super) mod replacement;
+mod seal;
+pub(crate) mod state_dir;
+pub(super) mod unsaved;
+pub(super) mod version;

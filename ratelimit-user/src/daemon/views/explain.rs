@@ -1,0 +1,69 @@
+//! Why an address is treated as it is, on the running host.
+
+use std::net::IpAddr;
+
+use ratelimit_common::abi;
+
+use crate::{
+    clock,
+    control::protocol::Reply,
+    daemon::{host::Host, in_force::enforcer::EnforcedPolicy, traffic::drops::Drops},
+    dataplane::probe,
+    drops::Sighting,
+    explain::{self, ExplainContext, LastDrop},
+    failure::{ExitCode, Failure},
+    policy::{Policy, Service},
+};
+
+/// Reads everything that is remembered of an address and says what it means.
+pub(in crate::daemon) fn explain(
+    host: &Host,
+    address: IpAddr,
+    service: Option<&str>,
+) -> Result<Reply, Failure> {
+    let policy = host.policy();
+    require_service(policy, service)?;
+    let kernel = host.enforced.maps.policy().ok_or_else(|| {
+        Failure::new(ExitCode::Unsupported, "the kernel has no policy; apply one, or start the daemon again")
+    })?;
+    let setting = setting(host, &kernel);
+    let mut explanation = explain::explain(&host.enforced.maps, &setting, address, service)?;
+    explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
+    Ok(Reply::Explanation(Box::new(explanation)))
+}
+
+/// What is in force on the host, with the policy that its kernel has.
+pub(in crate::daemon) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainContext<'h> {
+    let EnforcedPolicy { desired, facts, .. } = &host.enforced;
+    ExplainContext {
+        policy: host.policy(),
+        kernel,
+        names: &desired.names,
+        lists: &host.lists.lists,
+        reserve: facts.reserve,
+        now_ns: probe::now_by(kernel.clock()),
+        unix_seconds: clock::since_1970().as_secs(),
+    }
+}
+
+fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {
+    let source = policy.source().around(address);
+    let now_ns = probe::now_ns();
+    let drop = |sighting: &Sighting| LastDrop {
+        ms_ago: now_ns.saturating_sub(sighting.time_ns) / 1_000_000,
+        packet: sighting.dropped(),
+    };
+    drops.recent.of(&source).map(drop).collect()
+}
+
+fn require_service(policy: &Policy, name: Option<&str>) -> Result<(), Failure> {
+    let known = || policy.services().iter().map(Service::name);
+    match name {
+        Some(name) if !known().any(|one| one == name) => {
+            let there = known().collect::<Vec<_>>().join(", ");
+            let there = if there.is_empty() { "the policy has none" } else { &format!("there is {there}") };
+            Err(Failure::usage(format!("no service is called {name:?}; {there}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Copies of refused frames on their way to whoever watches with `--pcap`.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{broadcast::error::RecvError, mpsc};
+
+use crate::{
+    clock,
+    compile::Places,
+    control::protocol::Reply,
+    daemon::{host::HostCell, traffic::CopiedFrame},
+    dataplane::{interface, probe},
+    drops::{Filter, RefusedFrame, Sighting},
+    policy::SourcePolicy,
+    replay::Cause,
+    stats::sampled::Sampled,
+};
+
+/// Frames that wait for one watcher. While it does not read, further ones are lost, and counted.
+const WAITING: usize = 1024;
+/// How often it is looked whether frames can be sampled.
+const PROBLEMS_EVERY: Duration = Duration::from_millis(500);
+/// How often names are looked up again.
+const NAMES_LAST: Duration = Duration::from_secs(1);
+
+/// Refused frames that a filter wants, from now on, as long as the receiver is there.
+pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Receiver<Reply> {
+    let traffic = Arc::clone(&host.host().traffic);
+    let mut copies = traffic.copies(host);
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let host = Arc::downgrade(host);
+    tokio::spawn(async move {
+        let mut names: Option<FrameNames> = None;
+        let (mut said, mut second) = (None, tokio::time::interval(PROBLEMS_EVERY));
+        loop {
+            let copy = tokio::select! {
+                () = sender.closed() => return,
+                copy = copies.recv() => copy,
+                _ = second.tick() => {
+                    let problem = traffic.problem();
+                    if let Some(problem) = problem.as_ref().filter(|_| problem != said) {
+                        let notice = format!("frames cannot be sampled, it is tried again: {problem}");
+                        if sender.send(Reply::Notice(notice)).await.is_err() {
+                            return;
+                        }
+                    }
+                    said = problem;
+                    continue;
+                }
+            };
+            let reply = match copy {
+                Ok(copy) => {
+                    if names.as_ref().is_none_or(|names| names.read.elapsed() > NAMES_LAST) {
+                        names = FrameNames::read(&host);
+                    }
+                    let Some(names) = &mut names else { return };
+                    match names.refused_frame(&copy, &filter) {
+                        Some(frame) => Reply::Frame(Box::new(frame)),
+                        None => continue,
+                    }
+                }
+                Err(RecvError::Lagged(lost)) => Reply::Lost(lost),
+                Err(RecvError::Closed) => return,
+            };
+            if sender.send(reply).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// What gives names to the numbers of a copy.
+struct FrameNames {
+    read: Instant,
+    source: SourcePolicy,
+    services: Places,
+    interfaces: HashMap<u32, String>,
+}
+
+impl FrameNames {
+    /// `None` if the daemon is gone.
+    fn read(host: &Weak<HostCell>) -> Option<Self> {
+        let host = host.upgrade()?;
+        let host = host.host();
+        let (_, services) = host.meters();
+        Some(Self {
+            read: Instant::now(),
+            source: host.policy().source().clone(),
+            services,
+            interfaces: HashMap::new(),
+        })
+    }
+
+    /// A copy with names, if its frame was refused and somebody wants to see that.
+    fn refused_frame(&mut self, copy: &CopiedFrame, filter: &Filter) -> Option<RefusedFrame> {
+        let header = &copy.header;
+        let cause = Cause::of(header.slot, false);
+        if !cause.refuses() {
+            return None;
+        }
+        let sampled = Sampled::of(*header, &copy.bytes);
+        let ns_ago = probe::now_ns().saturating_sub(header.time_ns);
+        let unix_ns = (clock::since_1970().as_nanos() as u64).saturating_sub(ns_ago);
+        let source = sampled.source.map(|address| self.source.around(address));
+        if source.is_none() && !filter.wants_without_source(cause.reason) {
+            return None;
+        }
+        let sighting = Sighting {
+            time_ns: header.time_ns,
+            unix_ms: unix_ns / 1_000_000,
+            // Nobody reads the source of a frame that has none.
+            source: source.unwrap_or(crate::policy::Prefix::ALL_V4),
+            reason: cause.reason,
+            fate: cause.fate,
+            service: cause.service_name(&self.services).map(str::to_owned),
+            port: sampled.port,
+            len: header.len,
+        };
+        if source.is_some() && !filter.wants(&sighting) {
+            return None;
+        }
+        let mut packet = sighting.dropped();
+        if source.is_none() {
+            packet.source = "-".to_owned();
+        }
+        Some(RefusedFrame {
+            packet,
+            unix_ns,
+            interface: self.interface(header.interface),
+            is_ip: header.link == 1,
+            one_in: sampled.weight,
+            hex: RefusedFrame::digits(&copy.bytes),
+        })
+    }
+
+    fn interface(&mut self, index: u32) -> String {
+        if !self.interfaces.contains_key(&index) {
+            let all = interface::list().unwrap_or_default();
+            self.interfaces = all.into_iter().map(|one| (one.index, one.name)).collect();
+            self.interfaces.entry(index).or_insert_with(|| format!("interface {index}"));
+        }
+        self.interfaces[&index].clone()
+    }
+}

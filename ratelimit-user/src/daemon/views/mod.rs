@@ -1,0 +1,8 @@
+//! What is told of the host to whoever asks or watches: status, explanations, what is left of limits, frames, and witnesses of attacks.
+
+pub(super) mod explain;
+pub(super) mod frames;
+pub(super) mod remaining;
+pub(super) mod shared;
+pub(super) mod status;
+pub(super) mod witnesses;

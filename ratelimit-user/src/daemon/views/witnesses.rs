@@ -1,0 +1,96 @@
+//! What the detector of attacks is told: counters once a second, and samples of refused packets while something is attacked or seems to be.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use ratelimit_common::abi::{Reason, Verdict};
+use tokio::{
+    sync::broadcast::error::RecvError,
+    time::{MissedTickBehavior, timeout},
+};
+
+use super::shared::beside;
+use crate::{
+    attacks::{OriginPort, SampledPart, Tallied, Witness},
+    daemon::{
+        host::{Host, HostCell},
+        traffic::EpochSamples,
+    },
+    log,
+    stats::sampled::Sampled,
+};
+
+/// How soon sampling begins after the first second of an attack, and ends after its last one.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Looks once a second whether an attack begins or ends, until the daemon ends.
+pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        let front = cell.host().requests.front.clone();
+        front.refresh().await;
+        let ((meters, services), decisions) = {
+            let host = cell.host();
+            (host.meters(), host.requests.status().decisions)
+        };
+        let decisions: Vec<_> =
+            decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
+        let tallied = beside(move || Ok(Tallied::new(&meters.counts()?, &services, &decisions))).await;
+        match tallied {
+            Ok(tallied) => cell.host().observe_attacks(tallied),
+            Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
+        }
+    }
+}
+
+/// Hands samples to the detector of attacks, until the daemon ends.
+pub(in crate::daemon) async fn follow_samples(host: Arc<HostCell>) {
+    loop {
+        tokio::time::sleep(GLANCE).await;
+        if !host.host().attacks.is_alert() {
+            continue;
+        }
+        let traffic = Arc::clone(&host.host().traffic);
+        let mut epochs = traffic.epochs(&host);
+        loop {
+            match timeout(GLANCE, epochs.recv()).await {
+                Ok(Ok(epoch)) => take_in(&mut host.host(), &epoch),
+                // A reader that is too late goes on with what there is: numbers come out too low by what was missed.
+                Ok(Err(RecvError::Lagged(_))) | Err(_) => {}
+                Ok(Err(RecvError::Closed)) => return,
+            }
+            if !host.host().attacks.is_alert() {
+                break;
+            }
+        }
+    }
+}
+
+fn take_in(host: &mut Host, epoch: &EpochSamples) {
+    let refused = epoch.samples.iter().filter(|sample| is_refused(sample));
+    let mut parts: BTreeMap<u32, Vec<Witness>> = BTreeMap::new();
+    let around = host.in_force.policy().source();
+    for sample in refused {
+        let Some(source) = sample.source else { continue };
+        parts.entry(sample.service).or_default().push(Witness {
+            source: around.around(source),
+            port: sample.port,
+            origin: OriginPort { is_udp: sample.is_udp, port: sample.source_port },
+            weight: sample.weight,
+        });
+    }
+    let taken = epoch.samples.len().max(1) as f64;
+    let scale = (taken + epoch.lost as f64) / taken;
+    for (number, witnesses) in parts {
+        let service = host.enforced.desired.names.services.of_number(number).map(str::to_owned);
+        host.attacks.see_samples(SampledPart { service, witnesses, scale });
+    }
+}
+
+/// As the counters of attacks have it: what a limit refused, whatever became of it then, and SYNs that were answered with cookies. Blocked sources are
+/// no part of what an attack counts.
+fn is_refused(sample: &Sampled) -> bool {
+    let is_answered = sample.reason == Reason::CookieSent;
+    (sample.reason.verdict() == Verdict::Drop || is_answered) && sample.reason != Reason::Blocked
+}
