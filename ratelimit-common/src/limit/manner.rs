@@ -2,58 +2,76 @@
 
 use core::fmt;
 
-/// How a limit is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Algorithm {
+/// What an algorithm keeps of what it has counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    /// The level of a bucket.
+    Level,
+    /// Numbers of windows, where a burst has no meaning.
+    Windows,
+    /// The time of every single one, as far as it lies in the window.
+    EveryOne,
+}
+
+/// Declares the algorithms: one row for each, with its word and what it keeps.
+macro_rules! algorithms {
+    ($($(#[$about:meta])* $algorithm:ident: $word:literal, $keeps:ident;)*) => {
+        /// How a limit is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Algorithm {
+            $($(#[$about])* $algorithm,)*
+        }
+
+        impl Algorithm {
+            /// All of them.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$algorithm),*];
+
+            /// The word users type for it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$algorithm => $word,)*
+                }
+            }
+
+            const fn keeps(self) -> Keeps {
+                match self {
+                    $(Self::$algorithm => Keeps::$keeps,)*
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
     /// A bucket that fills at the rate: [`super::gcra`].
-    TokenBucket,
+    TokenBucket: "token-bucket", Level;
     /// The same seen from the other side: a bucket that leaks at the rate, and overflows. As a meter, which lets pass or refuses and
     /// delays nothing, it decides like the token bucket, packet for packet.
-    LeakyBucket,
+    LeakyBucket: "leaky-bucket", Level;
     /// So many in every minute that the clock counts: [`super::window::fixed`].
-    FixedWindow,
+    FixedWindow: "fixed-window", Windows;
     /// So many in any minute, whenever it begins: [`super::window::sliding`].
-    SlidingWindow,
+    SlidingWindow: "sliding-window", Windows;
     /// A sliding window by an estimate: [`super::window::weighted`].
-    SlidingWindowWeighted,
+    SlidingWindowWeighted: "sliding-window-weighted", Windows;
     /// A sliding window from a record of every single one. For requests only.
-    SlidingLog,
+    SlidingLog: "sliding-log", EveryOne;
 }
 
 impl Algorithm {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingWindowWeighted,
-        Self::SlidingLog,
-    ];
-
-    /// The word users type for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "token-bucket",
-            Self::LeakyBucket => "leaky-bucket",
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingWindowWeighted => "sliding-window-weighted",
-            Self::SlidingLog => "sliding-log",
-        }
-    }
-
     /// Why the kernel program does not have it, if it does not: the middle of a sentence.
     pub const fn why_requests_only(self) -> Option<&'static str> {
-        match self {
-            Self::SlidingLog => Some("keeps every single one"),
-            _ => None,
-        }
+        if self.keeps_every_one() { Some("keeps every single one") } else { None }
     }
 
     /// Whether the algorithm counts in windows, where a burst has no meaning.
     pub const fn is_window(self) -> bool {
-        !matches!(self, Self::TokenBucket | Self::LeakyBucket)
+        !matches!(self.keeps(), Keeps::Level)
+    }
+
+    /// Whether the algorithm keeps the time of every single one, so that it takes room in proportion to the limit.
+    pub const fn keeps_every_one(self) -> bool {
+        matches!(self.keeps(), Keeps::EveryOne)
     }
 }
 

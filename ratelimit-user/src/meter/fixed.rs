@@ -63,11 +63,6 @@ impl Fixed {
         self.period_us
     }
 
-    /// The calendar that says where windows begin.
-    pub fn calendar(&self) -> Option<&Calendar> {
-        self.calendar.as_ref()
-    }
-
     fn span(&self, now_us: u64) -> Span {
         let (start_us, end_us) = match &self.calendar {
             Some(calendar) => calendar.around(now_us),
@@ -147,6 +142,11 @@ impl Counting for Fixed {
             Some(calendar) => format!("c{}", calendar.name()),
             None => format!("f{}", self.period_us),
         }
+    }
+
+    /// The calendar that says where windows begin.
+    fn calendar(&self) -> Option<&Calendar> {
+        self.calendar.as_ref()
     }
 
     fn script(&self, now_us: u64) -> [u64; 4] {

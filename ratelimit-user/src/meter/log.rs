@@ -197,6 +197,18 @@ impl Counting for Log {
         format!("l{}:{}", self.period_us, self.room)
     }
 
+    fn kin(&self) -> String {
+        format!("l{}", self.period_us)
+    }
+
+    fn keeps_every_unit(&self) -> bool {
+        true
+    }
+
+    fn make_room(&mut self, units: u64) {
+        *self = self.with_room(units);
+    }
+
     fn script(&self, _now_us: u64) -> [u64; 4] {
         [5, self.limit, self.period_us, 0]
     }

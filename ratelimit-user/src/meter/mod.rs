@@ -104,6 +104,20 @@ pub trait Counting: Sized {
     fn bucket(&self) -> Option<&RequestBucket> {
         None
     }
+    /// Algorithm and window: [`Meter::kin`].
+    fn kin(&self) -> String {
+        self.layout()
+    }
+    /// Whether its words grow with its numbers: it keeps every unit.
+    fn keeps_every_unit(&self) -> bool {
+        false
+    }
+    /// Has room for so many units, if it keeps every one of them.
+    fn make_room(&mut self, _units: u64) {}
+    /// The calendar that its windows follow, if they do.
+    fn calendar(&self) -> Option<&Calendar> {
+        None
+    }
 }
 
 impl Meter {
@@ -232,11 +246,7 @@ impl Meter {
 
     /// Algorithm and window: limits that have them in common count alike, whatever their numbers and margins are.
     pub fn kin(&self) -> String {
-        match self {
-            Self::Soft(soft) => soft.own_layout(),
-            Self::Log(log) => format!("l{}", log.period_us()),
-            _ => self.layout(),
-        }
+        each!(self, inner => inner.kin())
     }
 
     /// Whether it is the same limit, whatever room its words have.
@@ -249,9 +259,7 @@ impl Meter {
 
     /// Has room for so many units, if it keeps every one of them.
     pub fn make_room(&mut self, units: u64) {
-        if let Self::Log(log) = self {
-            *log = log.with_room(units);
-        }
+        each!(self, inner => inner.make_room(units));
     }
 
     /// Words of a key in a table: all of them, but of what keeps every unit only where those are.
@@ -261,7 +269,7 @@ impl Meter {
 
     /// Whether its words grow with its numbers: it keeps every unit.
     pub fn keeps_every_unit(&self) -> bool {
-        matches!(self, Self::Log(_))
+        each!(self, inner => inner.keeps_every_unit())
     }
 
     /// Words as this meter has them, of a key that was counted by another of its kin.
@@ -290,10 +298,7 @@ impl Meter {
 
     /// The calendar that its windows follow, if they do.
     pub fn calendar(&self) -> Option<&Calendar> {
-        match self {
-            Self::Fixed(fixed) => fixed.calendar(),
-            _ => None,
-        }
+        each!(self, inner => inner.calendar())
     }
 }
 

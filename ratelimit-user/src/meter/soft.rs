@@ -35,11 +35,6 @@ impl Soft {
         &self.own
     }
 
-    /// How a bucket of this limit without a margin is laid out: periods here are a hundred of its own.
-    pub(super) fn own_layout(&self) -> String {
-        RequestBucket::new(1, self.own.period_us() / 100, 1).layout()
-    }
-
     /// The words of the limit's own bucket.
     pub(super) fn own_words(words: &[u64]) -> &[u64] {
         &words[OWN..]
@@ -132,5 +127,10 @@ impl Counting for Soft {
 
     fn bucket(&self) -> Option<&RequestBucket> {
         Some(&self.whole)
+    }
+
+    /// As a bucket of this limit without a margin is laid out: periods here are a hundred of its own.
+    fn kin(&self) -> String {
+        RequestBucket::new(1, self.own.period_us() / 100, 1).layout()
     }
 }

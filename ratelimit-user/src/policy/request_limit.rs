@@ -107,7 +107,7 @@ impl RequestLimit {
         if most > u128::from(MAX_REQUESTS) {
             return Err(RequestLimitError::TooMany { most });
         }
-        if rate.manner.algorithm == Algorithm::SlidingLog && most > u128::from(MAX_LOG) {
+        if rate.manner.algorithm.keeps_every_one() && most > u128::from(MAX_LOG) {
             return Err(RequestLimitError::TooLongLog { most });
         }
         let largest = (EXACT - 1) / (u128::from(rate.period.ns()) / 1_000) - SLACK;
@@ -125,7 +125,7 @@ impl RequestLimit {
     /// Bytes of the log of a key that has used it up, if it keeps every request.
     pub fn largest_log(&self) -> Option<u64> {
         let units = self.rate.amount * (100 + u64::from(self.rate.manner.margin(true))) / 100;
-        (self.rate.manner.algorithm == Algorithm::SlidingLog).then_some(8 * units)
+        self.rate.manner.algorithm.keeps_every_one().then_some(8 * units)
     }
 
     /// Whether whatever this limit lets pass the other lets pass too, so that the other never decides.

@@ -10,7 +10,7 @@ use crate::policy::address::Endpoint;
 
 /// Connections to all servers of a store. They do nothing by themselves: no reconnecting, no repeating. Several runs may be under way at once.
 ///
-/// Redis is in [`super::redis`]. Another store is another file that implements this, and CONTRIBUTING.md lists where it is named.
+/// Redis is in [`super::redis`]. Another store is another file that implements this, and [`super::AddressedStore`] names it.
 pub trait Backend: Sized + Send + Sync + 'static {
     /// Where the store is.
     type Address: Clone + Display + Send + Sync + 'static;

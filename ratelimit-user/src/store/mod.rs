@@ -12,3 +12,7 @@ pub mod redis;
 pub mod round_trip;
 pub mod stretched_tick;
 pub mod worker;
+
+/// The store that addresses of the policy lead to: the one place that chooses a [`backend::Backend`]. With two kinds of address it would be a backend
+/// that asks the address which of both it is.
+pub type AddressedStore = redis::RedisLink;

@@ -49,10 +49,11 @@ pub use self::{
     servers::Condition,
 };
 use super::{
+    AddressedStore,
     backend::Backend,
     exchange::recent_us,
     inquiry::Inquiry,
-    redis::{Call, RedisLink, StoreError, Value},
+    redis::{Call, StoreError, Value},
     round_trip::RoundTrip,
 };
 use crate::{
@@ -140,7 +141,7 @@ impl Store {
     ) -> std::io::Result<Option<Self>> {
         let Some(cluster) = policy.cluster() else { return Ok(None) };
         let host = host.map_or_else(made_up_name, ToOwned::to_owned);
-        Self::connect::<RedisLink>(cluster.redis(), cluster, host, deadline).map(Some)
+        Self::connect::<AddressedStore>(cluster.redis(), cluster, host, deadline).map(Some)
     }
 
     /// Connects in a thread of its own. Until that has worked, the store counts as gone.

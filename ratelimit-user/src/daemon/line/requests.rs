@@ -12,7 +12,7 @@ use crate::{
         Decision, Outcome, Priority, Request as Question, asking::Asking, decision_service::DecisionService,
         status::RequestsStatus,
     },
-    store::{backend::Backend as _, redis::RedisLink, round_trip::RoundTrip},
+    store::{AddressedStore, backend::Backend as _, round_trip::RoundTrip},
 };
 
 /// How the round trip to a store is reckoned where there is none.
@@ -57,7 +57,7 @@ impl Requests {
     /// The way to the store, if the policy names one.
     pub(in crate::daemon) fn store(&self, policy: &Policy) -> Option<FrontStore> {
         let policy = policy.clone().moved_to(self.redis.as_ref());
-        let is_sharded = RedisLink::is_sharded(policy.cluster()?.redis());
+        let is_sharded = AddressedStore::is_sharded(policy.cluster()?.redis());
         Some(FrontStore::of(self.front.clone(), is_sharded))
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use crate::{
     doctor::readings::{Perhaps, ServerReadings, StoreReadings},
     policy::address::StoreAddress,
-    store::redis::{RedisLink, Role, ServerFacts},
+    store::{
+        AddressedStore,
+        redis::{Role, ServerFacts},
+    },
 };
 
 /// How long connecting, and asking, may take.
@@ -19,7 +22,7 @@ fn servers(address: &StoreAddress) -> Perhaps<Vec<ServerReadings>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
     let asked = async {
-        let link = RedisLink::open(address, PATIENCE).await?;
+        let link = AddressedStore::open(address, PATIENCE).await?;
         link.facts(PATIENCE).await
     };
     let facts = runtime.block_on(asked).map_err(|error| error.to_string())?;
