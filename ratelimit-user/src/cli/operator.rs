@@ -1,10 +1,10 @@
 //! Where the operator sits, so that an order that would cut them off can be refused.
 
-use std::{env, net::IpAddr};
+use std::{env, net::IpAddr, path::Path};
 
 use clap::Args;
 
-use crate::control::protocol::Operator;
+use crate::{control::protocol::Operator, lockout};
 
 /// Whether to go ahead when somebody would be cut off; every verb that can do that takes this.
 #[derive(Clone, Copy, Debug, Args)]
@@ -18,10 +18,14 @@ impl Force {
     /// Rather nobody is cut off.
     pub(super) const NONE: Self = Self { force: false };
 
-    /// Who says so. sshd tells its shells where the connection comes from.
+    /// Who says so. sshd tells its shells where the connection comes from; on which ports it is, a command of root finds out.
     pub(super) fn operator(self) -> Operator {
         let told = ["SSH_CONNECTION", "SSH_CLIENT"].iter().find_map(|name| env::var(name).ok());
-        Operator { origin: told.as_deref().and_then(client), force: self.force }
+        Operator {
+            origin: told.as_deref().and_then(client),
+            force: self.force,
+            ssh_ports: lockout::ssh_ports(Path::new("/proc")),
+        }
     }
 }
 

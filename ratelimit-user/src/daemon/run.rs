@@ -11,7 +11,7 @@ use super::{
     log,
     options::Options,
     service::{Daemon, dashboard, signals::Signals},
-    start::{listeners::Listeners, progress, readers, start},
+    start::{listeners::Listeners, progress, readers, rights, start},
     state::{
         keeping::StateKeeper,
         record::{self, ChangeOrigin, Record},
@@ -34,6 +34,7 @@ use crate::{
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    rights::give_up_the_rest()?;
     let progress = progress::watch();
     progress::step("reading the policy");
     let mut reader = Reader::default();

@@ -249,19 +249,21 @@ fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError
     let is_one_of_ours = |program: &str| {
         [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP)
     };
-    if program.as_deref().is_some_and(is_one_of_ours) {
+    // Whoever may not ask for the name still finds its pin.
+    let elsewhere = pin::with_link(interface)
+        .into_iter()
+        .find(|root| pinned_link::is_ours(&PinDir::new(root), interface, attached));
+    if elsewhere.is_some() || program.as_deref().is_some_and(is_one_of_ours) {
         return DataplaneError::PinnedElsewhere {
             interface: interface.to_owned(),
             id: attached.program_id,
             pin: pins.root().to_owned(),
-            elsewhere: pin::with_link(interface)
-                .into_iter()
-                .find(|root| pinned_link::is_ours(&PinDir::new(root), interface, attached)),
+            elsewhere,
         };
     }
     DataplaneError::ForeignProgram {
         interface: interface.to_owned(),
-        program: program.unwrap_or_else(|| "unnamed".to_owned()),
+        program: program.unwrap_or_else(|| "of a name that only CAP_SYS_ADMIN is told".to_owned()),
         id: attached.program_id,
     }
 }

@@ -21,10 +21,30 @@ const SSH_SERVERS: [&str; 3] = ["sshd", "sshd-session", "dropbear"];
 /// Sessions that are remembered; nobody looks after more by hand, and somebody else could open any number.
 const MAX_SESSIONS: usize = 4096;
 
-/// All addresses that must not be cut off, but for that of the operator who gives an order. `own` are this host's addresses.
-pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>) -> io::Result<Vec<Vital>> {
+/// Ports of sockets that SSH servers have open, as far as this process may look into theirs. A host whose sockets cannot be read has none.
+pub fn ssh_ports(proc: &Path) -> BTreeSet<u16> {
+    let servers = ssh_sockets(proc);
+    let mut ports = BTreeSet::new();
+    if servers.is_empty() {
+        return ports;
+    }
+    let _as_far_as_read = each_socket(proc, |socket| {
+        if servers.contains(&socket.inode) && ports.len() < MAX_SESSIONS {
+            ports.insert(socket.local_port);
+        }
+    });
+    ports
+}
+
+/// All addresses that must not be cut off, but for that of the operator who gives an order. `own` are this host's addresses, `ssh_ports` ports of SSH servers
+/// that somebody else has found.
+pub fn discover(
+    proc: &Path,
+    own: Vec<(IpAddr, String)>,
+    ssh_ports: &BTreeSet<u16>,
+) -> io::Result<Vec<Vital>> {
     let mut vital = Vec::new();
-    for (address, local, port) in sessions(proc)? {
+    for (address, local, port) in sessions(proc, ssh_ports)? {
         vital.push(Vital { address, role: LockoutRole::SshSession { local, port } });
     }
     // Loopback is never on a wire, and blocking 127.0.0.0/8 there is good practice.
@@ -38,9 +58,10 @@ pub fn discover(proc: &Path, own: Vec<(IpAddr, String)>) -> io::Result<Vec<Vital
 }
 
 /// Far ends of connections to sshd, with the address and port they are connected to.
-fn sessions(proc: &Path) -> io::Result<BTreeSet<(IpAddr, IpAddr, u16)>> {
+fn sessions(proc: &Path, ssh_ports: &BTreeSet<u16>) -> io::Result<BTreeSet<(IpAddr, IpAddr, u16)>> {
     let servers = ssh_sockets(proc);
-    let mut ports = BTreeSet::from([SSH_PORT]);
+    let mut ports = ssh_ports.clone();
+    ports.insert(SSH_PORT);
     let mut found = BTreeSet::new();
     // The kernel walks its whole table of connections for each look, some milliseconds. A second one is needed only if there
     // are ports that the first did not know from its beginning.

@@ -12,7 +12,7 @@ mod sockets;
 use std::{fmt, net::IpAddr};
 
 pub use barrier::{CutOff, PacketRules, could_cut_off, cut_off, inside};
-pub use discover::{SSH_PORT, discover};
+pub use discover::{SSH_PORT, discover, ssh_ports};
 
 /// An address that matters, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Who is cut off by what, on a host made of a few files.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -363,6 +364,13 @@ impl Proc {
         self.write(&format!("{pid}/comm"), &format!("{name}\n"));
         symlink(format!("socket:[{inode}]"), fds.join("3")).unwrap();
     }
+
+    /// Nobody may look at open files any more.
+    fn hide_processes(&self) {
+        for process in ["10", "11", "12"] {
+            fs::remove_dir_all(self.0.join(process).join("fd")).unwrap();
+        }
+    }
 }
 
 impl Drop for Proc {
@@ -372,7 +380,7 @@ impl Drop for Proc {
 }
 
 fn found(proc: &Proc) -> Vec<String> {
-    discover(proc.path(), Vec::new()).unwrap().iter().map(ToString::to_string).collect()
+    discover(proc.path(), Vec::new(), &BTreeSet::new()).unwrap().iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -408,6 +416,17 @@ fn sessions_are_found_on_port_22_and_wherever_an_ssh_server_listens_or_is_connec
             "10.99.0.6 has a live SSH session (to port 5555)",
         ]
     );
+    let ports = ssh_ports(proc.path());
+    assert_eq!(ports, BTreeSet::from([2222, 5555]), "8080 is no server's of SSH");
+    // Somebody who may not look into these processes is told the ports by somebody who may.
+    proc.hide_processes();
+    assert_eq!(found(&proc), ["10.99.0.4 has a live SSH session (to port 22)"]);
+    let told = discover(proc.path(), Vec::new(), &ports).unwrap();
+    assert_eq!(
+        told.iter().map(|vital| vital.address.to_string()).collect::<Vec<_>>(),
+        ["10.99.0.2", "10.99.0.4", "10.99.0.6"]
+    );
+    assert_eq!(ssh_ports(proc.path()), BTreeSet::new());
 }
 
 #[test]
@@ -421,7 +440,7 @@ fn own_addresses_the_gateway_and_the_operator_matter_and_loopback_does_not() {
     let own = own.map(|(address, name)| (address.parse().unwrap(), name.to_owned()));
     let operator = |address: &str| Vital::operator(address.parse().unwrap());
     assert_eq!(operator("::1"), None);
-    let vital = discover(proc.path(), own.into()).unwrap();
+    let vital = discover(proc.path(), own.into(), &BTreeSet::new()).unwrap();
     let sentences: Vec<String> =
         operator("::ffff:192.0.2.9").iter().chain(&vital).map(ToString::to_string).collect();
     assert_eq!(

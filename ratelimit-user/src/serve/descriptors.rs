@@ -1,5 +1,7 @@
 //! Room for connections: every one of them is a descriptor, and systems allow a program few of them until it asks for more.
 
+use std::iter;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files and sockets that are none of the connections.
@@ -21,6 +23,24 @@ pub(super) struct Budget {
     pub(super) limit: u64,
     /// The limit that would have been enough for all that were wanted.
     pub(super) wanted: u64,
+}
+
+/// Has the limit of descriptors be raised later by a process that may not go beyond what it was given. Called by one that may.
+pub(crate) fn allow_more() {
+    let before = getrlimit(Resource::Nofile);
+    let more = iter::successors(Some(MOST), |most| Some(most / 2));
+    for maximum in more.take_while(|most| before.maximum.is_some_and(|now| *most > now)) {
+        if setrlimit(Resource::Nofile, Rlimit { maximum: Some(maximum), ..before }).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Has the limit of descriptors stay as it is, for good.
+pub(crate) fn settle() {
+    let now = getrlimit(Resource::Nofile);
+    // Less can always be had.
+    let _cannot_fail = setrlimit(Resource::Nofile, Rlimit { maximum: now.current, ..now });
 }
 
 /// Asks for as many descriptors as these connections take, and says how many there is room for.

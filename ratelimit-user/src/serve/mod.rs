@@ -5,7 +5,7 @@
 
 pub mod check;
 pub mod credentials;
-mod descriptors;
+pub(crate) mod descriptors;
 pub mod door;
 pub mod grpc;
 pub mod http;

@@ -38,7 +38,7 @@ enum Wanted {
 pub fn read(body: &[u8], from: Option<IpAddr>) -> Result<Order, String> {
     let wanted: Wanted =
         serde_json::from_slice(body).map_err(|error| format!("the order is not understood: {error}"))?;
-    let operator = Operator { origin: from, force: false };
+    let operator = Operator { origin: from, ..Operator::default() };
     Ok(match wanted {
         Wanted::Block { prefix, lifetime, reason, cluster } => {
             let lifetime = Some(lifetime.trim()).filter(|text| !text.is_empty());
@@ -69,7 +69,7 @@ mod tests {
             ("203.0.113.0/24", Some(600_000_000_000), Some("flood"))
         );
         assert!(!cluster);
-        assert_eq!(operator, Operator { origin: from, force: false });
+        assert_eq!(operator, Operator { origin: from, ..Operator::default() });
         let Ok(Order::BlockAdd { for_ns: None, reason: None, .. }) =
             read(br#"{"order":"block","prefix":"::/0","for":" "}"#, from)
         else {

@@ -83,6 +83,63 @@ fn what_reads_the_network_has_no_rights_and_nothing_of_the_kernel_open() {
     assert!(words.starts_with("ratelimit\0front\0"), "{words:?}");
 }
 
+/// Capabilities that a daemon keeps which root has started by hand, as `docs/security.md` lists them.
+const KEPT: [(u32, &str); 11] = [
+    (0, "CAP_CHOWN"),
+    (1, "CAP_DAC_OVERRIDE"),
+    (3, "CAP_FOWNER"),
+    (5, "CAP_KILL"),
+    (6, "CAP_SETGID"),
+    (7, "CAP_SETUID"),
+    (8, "CAP_SETPCAP"),
+    (10, "CAP_NET_BIND_SERVICE"),
+    (12, "CAP_NET_ADMIN"),
+    (38, "CAP_PERFMON"),
+    (39, "CAP_BPF"),
+];
+
+const CAP_SYS_NICE: u32 = 23;
+const CAP_SYS_RESOURCE: u32 = 24;
+
+#[test]
+fn a_daemon_that_root_has_started_keeps_the_rights_that_it_uses_in_every_thread_and_can_get_no_others() {
+    let edge = Edge::new();
+    let daemon = edge.start(&policy(&edge));
+    assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
+    let all = KEPT.iter().fold(0_u64, |all, (number, _)| all | 1 << number);
+    // Root of a container may have fewer.
+    let own = u64::from_str_radix(&status_of(std::process::id(), "CapPrm"), 16).unwrap();
+    assert_ne!(own & !all, 0, "there has to be something to give up");
+    // Without the right to raise the limit of priorities, the right to set them stays.
+    let priorities = if own & (1 << CAP_SYS_RESOURCE) == 0 { 1 << CAP_SYS_NICE } else { 0 };
+    let kept = format!("{:016x}", (all | priorities) & own);
+    let of_thread = |thread: &str, field: &str| {
+        let text = fs::read_to_string(format!("/proc/{}/task/{thread}/status", daemon.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{field}:"))).expect(field);
+        line.trim().to_owned()
+    };
+    let threads: Vec<String> = fs::read_dir(format!("/proc/{}/task", daemon.pid()))
+        .unwrap()
+        .map(|task| task.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(threads.len() > 1, "{threads:?}");
+    for thread in &threads {
+        for sets in ["CapPrm", "CapEff", "CapBnd"] {
+            assert_eq!(of_thread(thread, sets), kept, "{sets} of thread {thread}");
+        }
+        for sets in ["CapInh", "CapAmb"] {
+            assert_eq!(of_thread(thread, sets), "0000000000000000", "{sets} of thread {thread}");
+        }
+        assert_eq!(of_thread(thread, "NoNewPrivs"), "1", "thread {thread}");
+    }
+    // The page has the same.
+    let page = include_str!("../../../docs/security.md");
+    assert!(page.contains(&format!("`{all:016x}`")), "{all:016x}");
+    for (_, name) in KEPT {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
 /// What somebody tries who has taken over a front process, whatever user that has.
 const ATTEMPTS: [&str; 18] = [
     "list BPF programs",

@@ -1,6 +1,6 @@
 //! What is asked of the daemon, each order in one line.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ pub struct Operator {
     pub origin: Option<IpAddr>,
     /// Whether the order is to be obeyed also if it cuts somebody off.
     pub force: bool,
+    /// Ports that SSH servers of this host have, as far as the command may look into other processes: the daemon may not.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub ssh_ports: BTreeSet<u16>,
 }
 
 /// A question or an order.
@@ -192,6 +195,19 @@ impl Order {
             self,
             Self::BlockAdd { .. } | Self::BlockDel { .. } | Self::AllowAdd { .. } | Self::AllowDel { .. }
         )
+    }
+
+    /// The operator who gives the order, of orders that can cut somebody off.
+    pub fn operator(&self) -> Option<&Operator> {
+        match self {
+            Self::Apply { operator, .. }
+            | Self::Rollback { operator }
+            | Self::BlockAdd { operator, .. }
+            | Self::AllowDel { operator, .. }
+            | Self::LimitSet { operator, .. }
+            | Self::UserSet { operator, .. } => Some(operator),
+            _ => None,
+        }
     }
 
     /// Whether the order changes nothing, costs little, and shows nothing of what packets carry.

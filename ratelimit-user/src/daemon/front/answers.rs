@@ -210,7 +210,7 @@ mod tests {
             for_ns: None,
             reason: None,
             cluster: false,
-            operator: Operator { origin: None, force },
+            operator: Operator { force, ..Operator::default() },
         };
         assert_eq!(kind(&Order::Lists { most: 9 }), OrderKind::Question);
         assert_eq!((kind(&block(false)), kind(&block(true))), (OrderKind::Change, OrderKind::Other));

@@ -40,7 +40,7 @@ use crate::{
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
     secret_file::{self, FileReader, TokenDigest},
-    serve::{http, workers::ServedSockets},
+    serve::{descriptors, http, workers::ServedSockets},
     stamp::Stamp,
     store::{lease_batch::Keys, worker::Store},
     web::{
@@ -303,6 +303,7 @@ impl FrontService {
         }
         sockets.serve(&decisions, &gallery, &policy).map_err(failed)?;
         confinement::hide();
+        descriptors::settle();
         let _twice = self.serving.set(Serving { decisions, redis, renewal, _locks: locks });
         Ok(())
     }

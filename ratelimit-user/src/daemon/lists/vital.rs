@@ -1,7 +1,9 @@
 //! Refusing what would cut somebody off who must not be: the operator, and whoever keeps this host running.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -76,6 +78,17 @@ fn refuse(cut: &[CutOff<'_>]) -> Result<(), Failure> {
     )))
 }
 
+/// Ports of SSH servers that were found by who may look into other processes: this one before it gave that up, and commands of operators since. There is one
+/// host, and one of this.
+static SSH_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// Learns where SSH servers are. Whoever has found none may not have been allowed to look.
+pub(in crate::daemon) fn learn_ssh_ports(found: &BTreeSet<u16>) {
+    if !found.is_empty() {
+        SSH_PORTS.lock().unwrap_or_else(PoisonError::into_inner).clone_from(found);
+    }
+}
+
 /// All addresses that must not be cut off now, but for that of the operator who gives an order, and the CPU time that the look took.
 pub(in crate::daemon) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
     let begun = cpu_time();
@@ -85,8 +98,9 @@ pub(in crate::daemon) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
         Failure::new(ExitCode::Unsupported, message)
     };
     let own = address::list().map_err(|error| unknown(error.to_string()))?;
-    let vital =
-        lockout::discover(Path::new("/proc"), own).map_err(|error| unknown(format!("/proc/net: {error}")))?;
+    let ssh_ports = SSH_PORTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let vital = lockout::discover(Path::new("/proc"), own, &ssh_ports)
+        .map_err(|error| unknown(format!("/proc/net: {error}")))?;
     Ok((vital, cpu_time().saturating_sub(begun)))
 }
 

@@ -19,6 +19,7 @@ use self::answer::answer;
 use super::{
     host::{Host, HostCell},
     line::{front::Front, requests},
+    lists::vital::learn_ssh_ports,
     views::{frames, shared::Shared},
 };
 use crate::{
@@ -123,6 +124,10 @@ impl Answer for Daemon {
                 ExitCode::NotPermitted,
                 "the front process gives no orders here",
             ));
+        }
+        // What a front says about ports is not believed: whoever is connected to one of these cannot be blocked.
+        if let (Caller::Process { .. }, Some(operator)) = (caller, request.operator()) {
+            learn_ssh_ports(&operator.ssh_ports);
         }
         let reply = match request {
             Order::Test(question) => requests::ask(&self.front(), question).await,

@@ -4,6 +4,7 @@ mod layouts;
 pub(super) mod listeners;
 pub(super) mod progress;
 pub(super) mod readers;
+pub(super) mod rights;
 
 use std::{fs::File, time::Instant};
 

@@ -1,0 +1,79 @@
+//! What the daemon gives up before it does anything else: rights that root has and the daemon does not use. For good: neither the daemon nor what it starts
+//! can get them again.
+
+use std::{io, path::Path};
+
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    thread::{
+        CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    },
+};
+
+use crate::{
+    daemon::lists::vital::learn_ssh_ports,
+    dataplane::pinned_link,
+    failure::{ExitCode, Failure},
+    lockout,
+    serve::descriptors,
+};
+
+/// What the daemon uses, and what for.
+const KEPT: [(CapabilitySet, &str); 11] = [
+    (CapabilitySet::BPF, "loads programs and works with maps"),
+    (CapabilitySet::PERFMON, "loads programs that the verifier lets follow addresses"),
+    (CapabilitySet::NET_ADMIN, "attaches programs to interfaces"),
+    (CapabilitySet::SETUID, "gives each front process its user, and another one when it has ended"),
+    (CapabilitySet::SETGID, "gives each front process its groups"),
+    (CapabilitySet::SETPCAP, "empties the bounding set of each front process"),
+    (CapabilitySet::KILL, "ends a front process that hangs, which has another user"),
+    (CapabilitySet::CHOWN, "gives sockets to their group, and a saved policy to its owner"),
+    (CapabilitySet::FOWNER, "sets the mode of a policy that is somebody else's and is saved"),
+    (CapabilitySet::DAC_OVERRIDE, "reads tokens and keys, and makes sockets, where others own the directory"),
+    (CapabilitySet::NET_BIND_SERVICE, "listens on ports below 1024"),
+];
+
+/// The limit of priorities that lets threads have the most urgent one, -20.
+const EVERY_PRIORITY: u64 = 40;
+
+/// Gives up every right that is not used. Called while the process has one thread: threads that are there already would keep what they have.
+pub(in crate::daemon) fn give_up_the_rest() -> Result<(), Failure> {
+    let kept = KEPT.iter().fold(prepare(), |all, (one, _)| all | *one);
+    restrict(kept).map_err(|error| {
+        Failure::new(ExitCode::NotPermitted, format!("cannot give up rights that are not used: {error}"))
+    })
+}
+
+/// Does what takes a right that is given up, as far as this process has it, and says which is to be kept because that could not be done. Without any of this
+/// the daemon works, as it does under the packaged unit.
+fn prepare() -> CapabilitySet {
+    // CAP_SYS_ADMIN: names of programs, for the refusal of an interface that has somebody else's, and for IP links of earlier builds.
+    pinned_link::remember_names();
+    // CAP_SYS_PTRACE: whose sockets are an SSH server's.
+    learn_ssh_ports(&lockout::ssh_ports(Path::new("/proc")));
+    // CAP_SYS_RESOURCE: descriptors for connections, and the priority of the thread that guards interfaces which come back.
+    descriptors::allow_more();
+    let every = Rlimit { current: Some(EVERY_PRIORITY), maximum: Some(EVERY_PRIORITY) };
+    match setrlimit(Resource::Nice, every) {
+        Ok(()) => CapabilitySet::empty(),
+        // A container may leave root the one and not the other.
+        Err(_) => CapabilitySet::SYS_NICE,
+    }
+}
+
+fn restrict(kept: CapabilitySet) -> io::Result<()> {
+    let held = capabilities(None)?;
+    // Without CAP_SETPCAP the bounding set stays as it is, and what is below keeps anybody from getting anything out of it.
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter().filter(|one| !kept.contains(*one)) {
+            if capability_is_in_bounding_set(capability).unwrap_or(false) {
+                remove_capability_from_bounding_set(capability)?;
+            }
+        }
+    }
+    set_no_new_privs(true)?;
+    let (effective, permitted) = (held.effective & kept, held.permitted & kept);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
+    Ok(())
+}
