@@ -10,6 +10,7 @@ use super::{
     DataplaneError,
     framing::Framing,
     interface::{self, AttachMode, Attached, Interface},
+    ip_programs,
     kernel::Program,
     pin::{self, PinDir},
     pinned_link,
@@ -155,7 +156,7 @@ pub fn replace_all(
             continue;
         }
         let Presence::Ours(attached) = Presence::among(pins, &all, &name) else {
-            replace(program, pins, &name, pinned_link::framing(pins, &name))?;
+            replace(program, pins, &name, ip_programs::framing(pins, &name))?;
             replaced.elsewhere.push(name);
             continue;
         };

@@ -15,6 +15,7 @@ pub mod framing;
 mod generic_netlink;
 mod inner_maps;
 pub mod interface;
+mod ip_programs;
 mod kept;
 pub mod kernel;
 pub mod listener;

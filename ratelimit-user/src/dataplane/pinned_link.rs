@@ -1,14 +1,13 @@
 //! The link that is pinned for an interface: which program it runs, and where its interface is. A link is read here and never changed.
 
-use std::fs;
+use std::{collections::BTreeMap, fs, sync::OnceLock};
 
 use aya::programs::{
     links::{FdLink, PinnedLink},
     loaded_programs,
 };
-use ratelimit_common::abi::names;
 
-use super::{DataplaneError, framing::Framing, interface::Attached, pin::PinDir};
+use super::{DataplaneError, interface::Attached, pin::PinDir};
 
 /// The pinned link of an interface. The pin itself stays.
 pub(super) fn open(pins: &PinDir, name: &str) -> Option<FdLink> {
@@ -27,19 +26,22 @@ pub(super) fn is_ours(pins: &PinDir, name: &str, attached: Attached) -> bool {
     program_id(pins, name) == Some(attached.program_id)
 }
 
-/// What the program on a link reads frames as, told by its name: the interface cannot be asked where it is.
-pub(super) fn framing(pins: &PinDir, name: &str) -> Framing {
-    match program_id(pins, name).and_then(program_name) {
-        // The kernel keeps fifteen letters of a name.
-        Some(name) if name.starts_with(names::PROGRAM_IP) => Framing::Ip,
-        _ => Framing::Ethernet,
-    }
+/// Names of the programs that were loaded when this process could still ask for them.
+static NAMES: OnceLock<BTreeMap<u32, String>> = OnceLock::new();
+
+/// Takes down the names of all programs, before CAP_SYS_ADMIN is given up.
+pub fn remember_names() {
+    let names = loaded_programs().flatten();
+    let _once = NAMES
+        .set(names.filter_map(|program| Some((program.id(), program.name_as_str()?.to_owned()))).collect());
 }
 
-/// The name of a loaded program.
+/// The name of a loaded program, as far as this process may ask for it or has.
 pub fn program_name(id: u32) -> Option<String> {
-    let program = loaded_programs().flatten().find(|program| program.id() == id)?;
-    program.name_as_str().map(str::to_owned)
+    match loaded_programs().flatten().find(|program| program.id() == id) {
+        Some(program) => program.name_as_str().map(str::to_owned),
+        None => NAMES.get()?.get(&id).cloned(),
+    }
 }
 
 /// Whether the interface of a pinned link still exists, in whichever namespace. A link that cannot be asked is no sign that it does not: a

@@ -6,10 +6,9 @@ use ratelimit_common::abi::{self, ABI_VERSION, Counter, names, service::MAX_SERV
 use super::{
     DataplaneError,
     framing::Framing,
-    interface,
+    interface, ip_programs,
     kernel::{read_counts, read_lists},
     pin::{Layout, PinDir},
-    pinned_link,
     presence::Presence,
 };
 use crate::{compile::lists::Lists, stats::Count};
@@ -37,7 +36,7 @@ pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
     let all = interface::list()?;
     let linked = |name: String| Linked {
         presence: Presence::among(pins, &all, &name),
-        framing: pinned_link::framing(pins, &name),
+        framing: ip_programs::framing(pins, &name),
         name,
     };
     Ok(pins.linked_interfaces()?.into_iter().map(linked).collect())

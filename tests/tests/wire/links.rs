@@ -2,7 +2,7 @@
 
 use std::{
     net::UdpSocket,
-    process::{Output, Stdio},
+    process::{Command, Output, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -33,7 +33,10 @@ fn start(edge: &Edge, interfaces: &[&str], policy: &str) -> Daemon {
 }
 
 fn start_again(edge: &Edge, interfaces: &[&str]) -> Daemon {
-    let mut command = edge.run_command();
+    start_by(edge.run_command(), interfaces)
+}
+
+fn start_by(mut command: Command, interfaces: &[&str]) -> Daemon {
     for name in interfaces {
         command.args(["--iface", name]);
     }
@@ -154,6 +157,30 @@ fn a_tunnel_and_an_ethernet_interface_share_one_policy_and_survive_a_killed_daem
     on_edge(&edge, &["link", "add", TUN, "type", "veth", "peer", "name", "peer0"]);
     wait_until("it is guarded again", &daemon, || names(&edge).len() == 2);
     assert_eq!(interfaces(&edge), [both[0].clone(), guarded(TUN, "native", "ethernet")]);
+}
+
+/// Of an interface in another network namespace nothing can be asked, and the name of the program on it is told to CAP_SYS_ADMIN alone.
+#[test]
+fn a_tunnel_that_has_moved_to_another_network_namespace_is_read_as_one_by_every_later_daemon() {
+    for (who, command) in
+        [("root", Edge::run_command as fn(&Edge) -> Command), ("the unit", Edge::run_command_of_the_unit)]
+    {
+        let edge = Edge::new();
+        let mut tun = Tun::new(&edge.wire, TUN, "10.98.0.1/8");
+        edge.write_policy(TEN);
+        start_by(command(&edge), &[EDGE, TUN]).kill_9();
+        on_edge(&edge, &["link", "set", TUN, "netns", &edge.wire.net_file()]);
+        run(edge.wire.in_net("ip").args(["link", "set", TUN, "up"]));
+        for source in 2..5 {
+            let daemon = start_by(command(&edge), &[EDGE]);
+            daemon.wait_for_log("the link of tun0 is on an interface that is not visible here");
+            let before = (edge.passed("conforming"), edge.dropped("limit_packets"));
+            tun.send(&datagram([10, 98, 0, source]), 15);
+            let after = (edge.passed("conforming"), edge.dropped("limit_packets"));
+            assert_eq!((after.0 - before.0, after.1 - before.1), (10, 5), "{who}: {}", daemon.log());
+            daemon.kill_9();
+        }
+    }
 }
 
 #[test]

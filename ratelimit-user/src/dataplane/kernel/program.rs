@@ -17,6 +17,7 @@ use crate::dataplane::{
     DataplaneError,
     error::whole_chain,
     framing::Framing,
+    ip_programs::IpPrograms,
     kept::KeptVariables,
     listener::{Unreadable, offsets},
     pin::{Layout, PinDir},
@@ -34,6 +35,8 @@ pub struct Program {
     silent: HashMap<MapData, u32, u32>,
     /// Whether the program for IP links is in the kernel. Most hosts never need it.
     has_ip: bool,
+    /// Where it is written down which one that is, if anything is pinned.
+    ip_programs: Option<IpPrograms>,
     cookie_problem: Option<String>,
     listener_problem: Option<String>,
 }
@@ -110,6 +113,7 @@ fn load_reading(
         silent: take_map(&mut ebpf, names::SILENT)?,
         ebpf,
         has_ip: false,
+        ip_programs: pins.map(|pins| IpPrograms::new(pins, layout, maps.pinned_inner())),
         cookie_problem: None,
         listener_problem: None,
     };
@@ -162,6 +166,11 @@ impl Program {
             // Where this fails, the programs for cookies on Ethernet failed too, and the daemon has said so.
             let _said = self.load_successors(framing, &[prove]);
             self.has_ip = true;
+            if let Some(programs) = self.ip_programs.take() {
+                // Where the file system of pins is gone, links go with the daemon, and nobody will ask.
+                let _nowhere = programs.note(self.one(names::PROGRAM_IP)?);
+                self.ip_programs = Some(programs);
+            }
         }
         self.one(names::PROGRAM_IP)
     }
