@@ -83,11 +83,16 @@ impl<V: Pod> InnerMaps<V> {
 
     /// Has the array refer to another map, from one packet to the next.
     pub(super) fn set(&mut self, index: u32, inner: Array<MapData, V>) -> Result<(), DataplaneError> {
-        if let Some(pins) = &self.pins {
-            // A policy that cannot be pinned is in force all the same: whoever has unmounted the file system is told of that elsewhere.
-            let _pinned = pins.pin_beside(index as usize, self.open[index as usize].as_ref(), &inner);
-        }
+        // A policy that cannot be pinned is in force all the same: whoever has unmounted the file system is told of that elsewhere.
+        let pin_beside = |pins: &InnerPins| {
+            pins.pin_beside(index as usize, self.open[index as usize].as_ref(), &inner).ok()
+        };
+        let pinned = self.pins.as_ref().and_then(pin_beside);
         self.array.set(index, &inner, 0).map_err(DataplaneError::map("put a map in place"))?;
+        // Not before: where the array keeps the map that it has, that one is held.
+        if let (Some(pins), Some(name)) = (&self.pins, pinned) {
+            pins.hold(index as usize, name);
+        }
         self.open[index as usize] = Some(inner);
         Ok(())
     }
@@ -121,13 +126,13 @@ impl InnerPins {
         held.extend(self.open(name).map(|map| (name, map)));
     }
 
-    /// Pins a map in the place that the one in force is not in.
+    /// Pins a map in the place that the one in force is not in, which is returned.
     fn pin_beside<V: Pod>(
         &self,
         index: usize,
         in_force: Option<&Array<MapData, V>>,
         next: &Array<MapData, V>,
-    ) -> Result<(), DataplaneError> {
+    ) -> Result<&'static str, DataplaneError> {
         let in_force = in_force.and_then(|map| Some(map.map().info().ok()?.id()));
         let is_taken = |name: &str| {
             let pinned = self.open(name).and_then(|map| Some(map.info().ok()?.id()));
@@ -145,7 +150,6 @@ impl InnerPins {
         next.map().pin(&path).map_err(|error| DataplaneError::Load {
             reason: format!("cannot pin {}: {error}", path.display()),
         })?;
-        self.hold(index, name);
-        Ok(())
+        Ok(name)
     }
 }

@@ -6,11 +6,15 @@ use std::{
     process::{Command, Output},
 };
 
-use aya::maps::{LpmTrie, Map, MapData, lpm_trie::Key};
+use aya::{
+    Pod,
+    maps::{Array, IterableMap as _, LpmTrie, Map, MapData, lpm_trie::Key},
+};
 use ratelimit_common::abi::{
-    ListEntry,
+    LimitSet, ListEntry, Policy,
     list::{FOREVER_NS, MAX_LISTED},
     names,
+    user::MAX_USERS,
 };
 use ratelimit_tests::{
     answer::stderr,
@@ -54,6 +58,27 @@ fn applied(edge: &Edge, text: &str) -> String {
 fn trie<const N: usize>(edge: &Edge, name: &str) -> LpmTrie<MapData, [u8; N], ListEntry> {
     let pinned = PinDir::new(edge.pin()).map(Layout::current(262_144), name);
     Map::LpmTrie(MapData::from_pin(pinned).unwrap()).try_into().unwrap()
+}
+
+/// Leaves what a daemon leaves that is killed after it has pinned the next inner maps of an array and before the array refers to them. They are empty, so that whoever
+/// takes them for those in force has none.
+fn pin_next<V: Pod>(edge: &Edge, array: &str, places: &[[&str; 2]], entries: u32) {
+    let path = |name: &str| PinDir::new(edge.pin()).map(Layout::current(262_144), name);
+    let numbers: Array<MapData, u32> =
+        Map::Array(MapData::from_pin(path(array)).unwrap()).try_into().unwrap();
+    let mut left = 0;
+    for (index, places) in (0..).zip(places) {
+        let Ok(in_force) = numbers.get(&index, 0) else { continue };
+        let is_in_force = |name: &&&str| {
+            MapData::from_pin(path(name)).is_ok_and(|map| map.info().unwrap().id() == in_force)
+        };
+        assert_eq!(places.iter().filter(is_in_force).count(), 1, "{array}: {places:?}");
+        let next = path(places.iter().find(|name| !is_in_force(name)).unwrap());
+        let _absent = fs::remove_file(&next);
+        Array::<MapData, V>::create(entries, 0).unwrap().map().pin(&next).unwrap();
+        left += 1;
+    }
+    assert_ne!(left, 0, "{array} refers to something");
 }
 
 /// What the kernel has, entry by entry.
@@ -220,6 +245,8 @@ fn keeps_what_it_has_spent(run: fn(&Edge) -> Command) {
     let generation = edge.json(&["status"])["policy_generation"].as_u64();
     assert!(edge.cli(&["explain", KEPT]).status.success(), "{}", stderr(&edge.cli(&["explain", KEPT])));
     daemon.kill_9();
+    pin_next::<Policy>(&edge, names::POLICY, &names::POLICY_PINS, 1);
+    pin_next::<LimitSet>(&edge, names::USER_LIMITS, &names::USER_LIMITS_PINS, MAX_USERS as u32);
     let daemon = start();
     assert!(edge.json(&["status"])["policy_generation"].as_u64() >= generation, "policies are numbered on");
     daemon.wait_for_log("the applied policy stays in force");
