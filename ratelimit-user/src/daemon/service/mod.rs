@@ -2,20 +2,20 @@
 
 pub(super) mod answer;
 pub(super) mod dashboard;
+mod disk;
 pub(super) mod readings;
 pub(super) mod signals;
 pub(super) mod supervisor;
 
 use std::{
     fs::File,
-    io,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, broadcast, mpsc};
 
-use self::answer::answer;
+use self::{answer::answer, disk::DiskWaits};
 use super::{
     host::{Host, HostCell},
     line::{front::Front, requests},
@@ -36,6 +36,8 @@ use crate::{
 /// How long an order waits at most for the journal to be written again, and how often it looks whether it is.
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long an order waits at most for a disk.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The running daemon.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ pub(super) struct Daemon {
     pub(super) scraped: Mutex<Option<(Views, Instant)>>,
     /// What `stats` showed last, and when: the next one tells rates since then.
     pub(super) last_counters: Mutex<Option<(Instant, Snapshot)>>,
+    disk: DiskWaits,
 }
 
 impl Daemon {
@@ -64,6 +67,7 @@ impl Daemon {
             scrape: Shared::default(),
             scraped: Mutex::default(),
             last_counters: Mutex::default(),
+            disk: DiskWaits::default(),
         }
     }
 
@@ -99,16 +103,14 @@ impl Daemon {
     /// Waits until what was written down is on disk. What to say if it is not.
     async fn on_disk(&self, file: Option<Arc<File>>) -> String {
         let synced = match file {
-            Some(file) => {
-                tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)
-            }
+            Some(file) => self.disk.within(DISK_PATIENCE, move || file.sync_data()).await,
             None => {
                 self.rewritten().await;
-                Ok(Ok(()))
+                Ok(())
             }
         };
         let mut host = self.host();
-        if let Err(error) = synced.flatten() {
+        if let Err(error) = synced {
             host.lists.keeper.journal.failed(&error);
         }
         host.lists.keeper.journal.problem().map_or_else(String::new, |problem| {
