@@ -184,6 +184,17 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The front process that the daemon has started.
+    pub fn front(&self) -> u32 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the daemon runs");
+        let children: String = tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+            .collect();
+        let mut children = children.split_whitespace().map(|child| child.parse().expect("a number"));
+        children.next().expect("a front process")
+    }
+
     /// What the daemon has logged so far.
     pub fn log(&self) -> String {
         let length = self.log.metadata().expect("the length of the log").len();

@@ -8,6 +8,7 @@ use std::{
 use super::{
     command,
     pace::{SendingPace, backoff},
+    posting::Post,
     queue::Queue,
     undelivered::Undelivered,
     webhook,
@@ -48,20 +49,25 @@ impl Default for DeliveryTimes {
 }
 
 /// Sends for as long as the daemon runs.
-pub(super) async fn deliver(notifier: Notifier, queue: Arc<Queue>, times: DeliveryTimes) {
+pub(super) async fn deliver(
+    notifier: Notifier,
+    queue: Arc<Queue>,
+    times: DeliveryTimes,
+    post: Arc<dyn Post>,
+) {
     let begun = Instant::now();
     let mut pace = SendingPace::new(times.burst, times.every);
     loop {
         let body = queue.next().await;
         tokio::time::sleep(pace.wait(begun.elapsed())).await;
-        send(&notifier, &queue, &body, times).await;
+        send(&notifier, &queue, &body, times, &*post).await;
     }
 }
 
-async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: DeliveryTimes) {
+async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: DeliveryTimes, post: &dyn Post) {
     let (name, begun) = (&notifier.name, Instant::now());
     for failures in 1.. {
-        let why = match attempt(notifier, body, times).await {
+        let why = match attempt(notifier, body, times, post).await {
             Ok(()) => {
                 if queue.sent() {
                     log::info(format!("notify {name} works again"));
@@ -90,12 +96,19 @@ async fn send(notifier: &Notifier, queue: &Queue, body: &Arc<[u8]>, times: Deliv
     }
 }
 
-async fn attempt(notifier: &Notifier, body: &Arc<[u8]>, times: DeliveryTimes) -> Result<(), Undelivered> {
+async fn attempt(
+    notifier: &Notifier,
+    body: &Arc<[u8]>,
+    times: DeliveryTimes,
+    post: &dyn Post,
+) -> Result<(), Undelivered> {
     match &notifier.way {
         NotifyWay::Webhook { url, secret_file, ca_file } => {
-            let post = webhook::post(url, secret_file.as_deref(), ca_file.as_deref(), body);
-            let late = format!("{url} did not answer within {} s", times.attempt.as_secs_f64());
-            tokio::time::timeout(times.attempt, post).await.unwrap_or_else(|_| Err(late.into()))
+            let ready = webhook::prepare(url, secret_file.as_deref(), ca_file.as_deref(), body);
+            let late = format!("{url}: its files were not read within {} s", times.attempt.as_secs_f64());
+            let posting =
+                tokio::time::timeout(times.attempt, ready).await.unwrap_or_else(|_| Err(late.into()))?;
+            post.post(posting, times.attempt).await
         }
         NotifyWay::Command(words) => Ok(command::run(words, body, times.attempt).await?),
     }

@@ -4,11 +4,12 @@
 //!   tell -> queue of each notifier (bounded, oldest goes first) -> pace -> one attempt at a time, again later if it fails
 //! ```
 //!
-//! All of it happens on a thread of its own.
+//! All of it happens on a thread of its own, but for talking to the server of a webhook: who does that is for the caller to say.
 
 mod command;
 mod delivery;
 mod pace;
+mod posting;
 mod queue;
 mod tls;
 mod undelivered;
@@ -23,7 +24,10 @@ use serde::Serialize;
 use tokio::{runtime::Handle, task::AbortHandle};
 
 pub use delivery::DeliveryTimes;
+pub use posting::{Post, Posted, Posting};
 pub use queue::NotifierStatus;
+pub use undelivered::Undelivered;
+pub use webhook::FromHere;
 
 use crate::{
     attacks::AttackReport,
@@ -37,6 +41,7 @@ use queue::Queue;
 pub struct Notifications {
     runtime: Handle,
     times: DeliveryTimes,
+    post: Arc<dyn Post>,
     /// The name of this host, as receivers see it.
     host: String,
     told: Vec<Recipient>,
@@ -61,13 +66,13 @@ struct NotificationJson<'a> {
 }
 
 impl Notifications {
-    /// Nobody is told yet. Starts the thread.
-    pub fn start(host: String, times: DeliveryTimes) -> io::Result<Self> {
+    /// Nobody is told yet. Starts the thread. `post` sends messages of webhooks.
+    pub fn start(host: String, times: DeliveryTimes, post: Arc<dyn Post>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let run = move || runtime.block_on(std::future::pending::<()>());
         thread::Builder::new().name("notify".to_owned()).spawn(run)?;
-        Ok(Self { runtime: handle, times, host, told: Vec::new() })
+        Ok(Self { runtime: handle, times, post, host, told: Vec::new() })
     }
 
     /// Goes over to the notifiers of a policy. Those that it still has keep what waits for them.
@@ -86,7 +91,8 @@ impl Notifications {
 
     fn begin(&self, notifier: Notifier) -> Recipient {
         let queue = Arc::new(Queue::new(notifier.name.clone()));
-        let work = delivery::deliver(notifier.clone(), Arc::clone(&queue), self.times);
+        let work =
+            delivery::deliver(notifier.clone(), Arc::clone(&queue), self.times, Arc::clone(&self.post));
         let task = self.runtime.spawn(work).abort_handle();
         Recipient { notifier, queue, task }
     }

@@ -40,7 +40,7 @@ impl Drop for Dir {
 }
 
 fn told(way: NotifyWay, times: DeliveryTimes) -> Notifications {
-    let mut notifications = Notifications::start("edge1".to_owned(), times).unwrap();
+    let mut notifications = Notifications::start("edge1".to_owned(), times, Arc::new(FromHere)).unwrap();
     notifications.follow(&[Notifier { name: "ops".to_owned(), way, on: Occasion::USUAL.to_vec() }]);
     notifications
 }

@@ -1,6 +1,6 @@
 //! TLS to the server of a webhook. Certificates are always checked.
 
-use std::{fs, path::Path, sync::Arc};
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -13,21 +13,24 @@ use tokio_rustls::{
     },
 };
 
+use super::posting::Authorities;
 use crate::policy::WebhookUrl;
 
 /// Agrees on TLS with a server whose certificate must be for its name.
 pub(super) async fn greet(
     stream: TcpStream,
     url: &WebhookUrl,
-    ca_file: Option<&Path>,
+    authorities: Option<&Authorities>,
 ) -> Result<TlsStream<TcpStream>, String> {
-    let file = ca_file.map(Path::to_owned);
-    // Files are read beside the thread that sends to everybody.
-    let read = tokio::task::spawn_blocking(move || match file {
-        Some(file) => authority(&file).map_err(|why| format!("ca_file {}: {why}", file.display())),
-        None => of_system(),
-    });
-    let roots = read.await.map_err(|error| format!("authorities were not read: {error}"))??;
+    let roots = match authorities {
+        Some(named) => {
+            trusting(&named.text).map_err(|why| format!("ca_file {}: {why}", named.file.display()))?
+        }
+        // Files are read beside the thread that sends to everybody.
+        None => tokio::task::spawn_blocking(of_system)
+            .await
+            .map_err(|error| format!("authorities were not read: {error}"))??,
+    };
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -39,10 +42,9 @@ pub(super) async fn greet(
     connector.connect(name, stream).await.map_err(|error| format!("TLS with {url} failed: {error}"))
 }
 
-fn authority(file: &Path) -> Result<RootCertStore, String> {
-    let text = fs::read(file).map_err(|error| error.to_string())?;
+fn trusting(text: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&text) {
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
         let certificate = certificate.map_err(|error| format!("it is not PEM: {error}"))?;
         roots.add(certificate).map_err(|error| format!("it is no certificate of an authority: {error}"))?;
     }

@@ -1,15 +1,42 @@
 //! Why a notification did not get through.
 
+use serde::{Deserialize, Serialize};
+
+/// A reason of another process is cut to so many characters.
+const LONGEST: usize = 400;
+
 /// Why a message has not arrived.
-#[derive(Debug)]
-pub(super) struct Undelivered {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undelivered {
     pub(super) why: String,
     /// The receiver will say the same of this message each time: trying again would only hold up the next.
     pub(super) is_final: bool,
 }
 
+impl Undelivered {
+    /// What another process says, cut to what a log and `status` can show.
+    #[must_use]
+    pub fn believed(self) -> Self {
+        let why = self.why.chars().map(|one| if one.is_control() { ' ' } else { one });
+        Self { why: why.take(LONGEST).collect(), ..self }
+    }
+}
+
 impl From<String> for Undelivered {
     fn from(why: String) -> Self {
         Self { why, is_final: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_process_says_is_one_line_of_some_length() {
+        let said = Undelivered { why: format!("no\n\u{1b}[31m{}", "ä".repeat(9_999)), is_final: true };
+        let believed = said.believed();
+        assert!(believed.why.starts_with("no  [31mää") && believed.is_final, "{believed:?}");
+        assert_eq!(believed.why.chars().count(), LONGEST);
     }
 }

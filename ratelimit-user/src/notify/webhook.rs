@@ -1,6 +1,12 @@
-//! One POST. What is said about a failure names the server and never the path, which is often a secret.
+//! One POST: made ready, and sent. What is said about a failure names the server and never the path, which is often a secret.
 
-use std::{env, fs::File, io::Read as _, path::Path, sync::Arc};
+use std::{
+    env,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Method, Request, header};
@@ -13,7 +19,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{tls, undelivered::Undelivered};
+use super::{
+    posting::{Authorities, Post, Posted, Posting},
+    tls,
+    undelivered::Undelivered,
+};
 use crate::{build::BUILD, policy::WebhookUrl};
 
 /// The secret of webhooks without a file for it.
@@ -22,33 +32,62 @@ pub(super) const SECRET_VARIABLE: &str = "RATELIMIT_NOTIFY_SECRET";
 const SIGNATURE: &str = "X-RateLimit-Signature";
 /// Longer than any secret: the wrong file was named.
 const LONGEST_SECRET: u64 = 64 * 1024;
+/// Longer than all authorities that a system trusts.
+const LONGEST_AUTHORITIES: u64 = 4 << 20;
 
-/// Sends a body, and waits for an answer that says that it was taken.
-pub(super) async fn post(
+/// Makes a message ready: reads its files, and signs its body.
+pub(super) async fn prepare(
     url: &WebhookUrl,
     secret_file: Option<&Path>,
     ca_file: Option<&Path>,
-    body: &Arc<[u8]>,
-) -> Result<(), Undelivered> {
+    body: &[u8],
+) -> Result<Posting, Undelivered> {
     // A disk that hangs must not hold up those who have no file on it.
-    let file = secret_file.map(Path::to_owned);
-    let read = tokio::task::spawn_blocking(move || secret(file.as_deref()));
-    let secret = read.await.map_err(|error| format!("the secret was not read: {error}"))??;
-    let signature = secret.map(|secret| signature(secret.as_bytes(), body));
+    let (secret_file, ca_file) = (secret_file.map(Path::to_owned), ca_file.map(Path::to_owned));
+    let read =
+        move || Ok::<_, String>((secret(secret_file.as_deref())?, ca_file.map(authorities).transpose()?));
+    let read = tokio::task::spawn_blocking(read);
+    let (secret, authorities) = read.await.map_err(|error| format!("its files were not read: {error}"))??;
+    Ok(Posting {
+        url: url.clone(),
+        signature: secret.map(|secret| signature(secret.as_bytes(), body)),
+        authorities,
+        body: String::from_utf8_lossy(body).into_owned(),
+    })
+}
+
+impl Posting {
+    /// Sends the message from this process, and waits as long for an answer that says that it was taken.
+    pub async fn send(&self, patience: Duration) -> Result<(), Undelivered> {
+        let late = || format!("{} did not answer within {} s", self.url, patience.as_secs_f64());
+        tokio::time::timeout(patience, send(self)).await.unwrap_or_else(|_| Err(late().into()))
+    }
+}
+
+/// Sends from the process that has made the message.
+#[derive(Clone, Copy, Debug)]
+pub struct FromHere;
+
+impl Post for FromHere {
+    fn post(&self, posting: Posting, patience: Duration) -> Posted {
+        Box::pin(async move { posting.send(patience).await })
+    }
+}
+
+async fn send(posting: &Posting) -> Result<(), Undelivered> {
+    let url = &posting.url;
     let stream = TcpStream::connect((url.host.as_str(), url.port))
         .await
         .map_err(|error| format!("cannot reach {url}: {error}"))?;
     if !url.tls {
-        return exchange(stream, url, signature, body).await;
+        return exchange(stream, posting).await;
     }
-    exchange(tls::greet(stream, url, ca_file).await?, url, signature, body).await
+    exchange(tls::greet(stream, url, posting.authorities.as_ref()).await?, posting).await
 }
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    url: &WebhookUrl,
-    signature: Option<String>,
-    body: &Arc<[u8]>,
+    Posting { url, signature, body, .. }: &Posting,
 ) -> Result<(), Undelivered> {
     let failed = |error: hyper::Error| format!("{url} did not answer: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
@@ -65,7 +104,7 @@ async fn exchange(
         request = request.header(SIGNATURE, signature);
     }
     let request = request
-        .body(Full::new(Bytes::copy_from_slice(body)))
+        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
         .map_err(|_| format!("{url}: its path cannot be asked for"))?;
     let answer = sender.send_request(request).await.map_err(failed);
     connection.abort();
@@ -95,6 +134,19 @@ fn secret(file: Option<&Path>) -> Result<Option<String>, String> {
     match text.lines().next().unwrap_or_default() {
         "" => Err(wrong(&"there is no secret in its first line")),
         line => Ok(Some(line.to_owned())),
+    }
+}
+
+/// What a file says about authorities.
+fn authorities(file: PathBuf) -> Result<Authorities, String> {
+    let mut text = String::new();
+    let read = File::open(&file).and_then(|opened| match opened.metadata()?.len() {
+        0..=LONGEST_AUTHORITIES => opened.take(LONGEST_AUTHORITIES).read_to_string(&mut text),
+        _ => Err(io::Error::other(format!("it has more than {LONGEST_AUTHORITIES} bytes"))),
+    });
+    match read {
+        Ok(_) => Ok(Authorities { file, text }),
+        Err(error) => Err(format!("ca_file {}: {error}", file.display())),
     }
 }
 

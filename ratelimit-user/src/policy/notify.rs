@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf};
 
 use http::Uri;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::fields::{Fields, NONE, followed};
@@ -89,7 +90,7 @@ impl Occasion {
 }
 
 /// The address of a webhook. Its path is often a secret, so only the server is ever shown.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookUrl {
     /// Whether TLS is spoken.
     pub tls: bool,

@@ -6,7 +6,10 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::Duration,
 };
@@ -14,13 +17,13 @@ use std::{
 use ratelimit_tests::{
     answer::{assert_answer, stdout},
     daemon::{Edge, binary},
-    netns::EDGE_V4,
+    netns::{EDGE_V4, run},
     redis::{Certificates, wait_for},
     traffic::{edge_with_sources, flood, sent, socket_address},
 };
 use ratelimit_user::{
     attacks::{AttackReport, AttackTarget},
-    notify::{DeliveryTimes, Notifications},
+    notify::{DeliveryTimes, FromHere, Notifications},
     policy::{Notifier, NotifyWay, Occasion, WebhookUrl},
 };
 use serde_json::Value;
@@ -74,6 +77,13 @@ fn server(edge: &Edge) -> (u16, Receiver<(String, Value)>) {
 }
 
 fn hear(mut stream: TcpStream) -> Option<(String, Value)> {
+    let message = read(&mut stream)?;
+    stream.write_all(b"HTTP/1.1 204 Thanks\r\n\r\n").ok()?;
+    Some(message)
+}
+
+/// A message that is not answered yet.
+fn read(stream: &mut TcpStream) -> Option<(String, Value)> {
     let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
     loop {
         let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
@@ -81,10 +91,24 @@ fn hear(mut stream: TcpStream) -> Option<(String, Value)> {
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         if let Ok(body) = serde_json::from_str(body) {
-            stream.write_all(b"HTTP/1.1 204 Thanks\r\n\r\n").ok()?;
             return Some((head.to_lowercase(), body));
         }
     }
+}
+
+/// Whether a process has the TCP socket with this local port.
+fn has_socket(process: u32, port: u16) -> bool {
+    let sockets = fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap();
+    let of_line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_this = words.get(1)?.ends_with(&format!(":{port:04X}"));
+        is_this.then(|| format!("socket:[{}]", words[9]))
+    };
+    let socket = sockets.lines().find_map(of_line).expect("its socket");
+    let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    open.flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|file| file.display().to_string() == socket)
 }
 
 fn message(heard: &Receiver<(String, Value)>) -> (String, Value) {
@@ -204,6 +228,33 @@ fn a_flood_from_the_ports_of_reflectors_is_a_reflection_and_its_packets_are_esti
 }
 
 #[test]
+fn a_webhook_is_sent_by_the_front_process_and_once_more_by_the_next_one_if_that_is_killed() {
+    let edge = edge_with_sources(&[BAD]);
+    let listener = edge.wire.as_edge(|| TcpListener::bind("127.0.0.1:0").expect("an address"));
+    let secret = edge.dir().join("secret");
+    fs::write(&secret, "hush\n").unwrap();
+    let daemon = edge.start(&policy(listener.local_addr().unwrap().port(), &secret));
+    let running = flood(&edge, BAD, EDGE_V4, 5_000, 6.0);
+    let (mut unanswered, from) = listener.accept().unwrap();
+    let before = read(&mut unanswered).expect("a message");
+    let front = daemon.front();
+    assert!(has_socket(front, from.port()), "the front talks to the server");
+    assert!(!has_socket(daemon.pid(), from.port()), "and the daemon does not");
+    run(Command::new("kill").args(["-KILL", &front.to_string()]));
+    let (stream, from) = listener.accept().unwrap();
+    assert!(has_socket(daemon.front(), from.port()) && daemon.front() != front);
+    let after = hear(stream).expect("the message once more");
+    assert_eq!(before, after, "head, signature and body");
+    assert!(after.0.contains("x-ratelimit-signature: sha256="), "{}", after.0);
+    let notifier = wait_for("it is sent", || {
+        let notifier = edge.json(&["status"])["attacks"]["notifiers"][0].clone();
+        (notifier["sent"] == 1).then_some(notifier)
+    });
+    assert_eq!((&notifier["failures"], &notifier["lost"]), (&1.into(), &0.into()), "{notifier}");
+    sent(running);
+}
+
+#[test]
 fn a_bad_notifier_changes_nothing_and_a_reload_changes_who_is_told() {
     let edge = Edge::new();
     let daemon = edge.start("[source]\nlimits = [\"500 packets/s\"]\n");
@@ -246,7 +297,7 @@ fn a_webhook_over_tls_is_trusted_by_its_authority_and_by_no_other() {
         longest_pause: Duration::from_millis(20),
         ..DeliveryTimes::default()
     };
-    let mut notifications = Notifications::start("edge1".to_owned(), times).unwrap();
+    let mut notifications = Notifications::start("edge1".to_owned(), times, Arc::new(FromHere)).unwrap();
     let trusting = |authority: &str| {
         let url = WebhookUrl::parse(&format!("https://localhost:{port}/hook")).unwrap();
         let way = NotifyWay::Webhook { url, secret_file: None, ca_file: Some(certificates.file(authority)) };

@@ -39,20 +39,6 @@ fn http(edge: &Edge) -> Client<UnixStream> {
     Client::new(UnixStream::connect(edge.dir().join("http.sock")).expect("the daemon listens"))
 }
 
-/// The process that the daemon has started.
-fn front_of(daemon: &Daemon) -> u32 {
-    let children =
-        fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap_or_default();
-    let of_threads = || {
-        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
-        tasks
-            .filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok())
-            .collect::<String>()
-    };
-    let all = if children.trim().is_empty() { of_threads() } else { children };
-    all.split_whitespace().next().expect("a front process").parse().unwrap()
-}
-
 /// A line of `/proc/PID/status`.
 fn status_of(pid: u32, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -65,7 +51,7 @@ fn what_reads_the_network_has_no_rights_and_nothing_of_the_kernel_open() {
     let edge = Edge::new();
     let daemon = edge.start(&policy(&edge));
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
-    let front = front_of(&daemon);
+    let front = daemon.front();
     let none = "0000000000000000";
     for sets in ["CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb"] {
         assert_eq!(status_of(front, sets), none, "{sets}");
@@ -235,7 +221,7 @@ fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
     let edge = Edge::new();
     let daemon = edge.start(&policy(&edge));
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
-    let before = front_of(&daemon);
+    let before = daemon.front();
     // Signals are for the daemon: a terminal and systemd send them to both.
     for signal in ["HUP", "INT", "TERM"] {
         assert!(
@@ -248,14 +234,14 @@ fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
         );
     }
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
-    assert_eq!(front_of(&daemon), before);
+    assert_eq!(daemon.front(), before);
     assert!(Command::new("kill").args(["-9", &before.to_string()]).status().unwrap().success());
     daemon.wait_for_log("the front process has ended (signal: 9 (SIGKILL))");
     assert!(edge.cli(&["block", "add", "203.0.113.7"]).status.success(), "orders are carried out meanwhile");
     // Callers wait in the sockets, which the daemon has.
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
     daemon.wait_for_log("another front process serves requests");
-    assert_ne!(front_of(&daemon), before);
+    assert_ne!(daemon.front(), before);
     let warned = || edge.json(&["status"])["warnings"].to_string();
     assert!(!warned().contains("front process"), "{}", warned());
     let (ended, log) = daemon.terminate();
@@ -266,7 +252,7 @@ fn a_front_process_that_ends_is_replaced_and_nothing_else_notices() {
 fn a_front_process_that_hangs_holds_up_no_order_and_is_replaced_if_it_stays_so() {
     let edge = Edge::new();
     let daemon = edge.start(&policy(&edge));
-    let front = front_of(&daemon).to_string();
+    let front = daemon.front().to_string();
     let signal = |name: &str| assert!(Command::new("kill").args([name, &front]).status().unwrap().success());
     signal("-STOP");
     let begun = Instant::now();
@@ -282,7 +268,7 @@ fn a_front_process_that_hangs_holds_up_no_order_and_is_replaced_if_it_stays_so()
     );
     signal("-CONT");
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
-    assert_eq!(front_of(&daemon).to_string(), front, "a short pause replaces nobody");
+    assert_eq!(daemon.front().to_string(), front, "a short pause replaces nobody");
     // For good: a caller waits in the socket until there is another front.
     signal("-STOP");
     wait_for("every thread of the front stands still", || {
@@ -294,7 +280,7 @@ fn a_front_process_that_hangs_holds_up_no_order_and_is_replaced_if_it_stays_so()
     let mut waiting = http(&edge);
     daemon.wait_for_log("it has left 10 questions in a row unanswered, one a second; it is killed");
     assert_eq!(waiting.get("/v1/check?user=u&api=a").status, 200);
-    assert_ne!(front_of(&daemon).to_string(), front);
+    assert_ne!(daemon.front().to_string(), front);
 }
 
 #[test]
@@ -302,7 +288,7 @@ fn sockets_are_free_again_as_soon_as_a_daemon_was_killed() {
     let edge = Edge::new();
     let mut daemon = edge.start(&policy(&edge));
     for _ in 0..3 {
-        let front = front_of(&daemon);
+        let front = daemon.front();
         daemon.kill_9();
         daemon = edge.start_again();
         let begun = Instant::now();

@@ -17,7 +17,7 @@ use crate::{
     drops::Sighting,
     failure::{ExitCode, Failure},
     log,
-    notify::{DeliveryTimes, Notifications},
+    notify::{DeliveryTimes, Notifications, Post},
     policy::{Occasion, Policy},
 };
 
@@ -43,11 +43,11 @@ pub(super) struct Attacks {
 }
 
 impl Attacks {
-    /// From what is kept in a directory.
-    pub(super) fn open(directory: &Path, policy: &Policy) -> Result<Self, Failure> {
+    /// From what is kept in a directory. `post` sends messages of webhooks.
+    pub(super) fn open(directory: &Path, policy: &Policy, post: Arc<dyn Post>) -> Result<Self, Failure> {
         let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"));
         let mut notifications =
-            Notifications::start(host_name(), DeliveryTimes::default()).map_err(failed)?;
+            Notifications::start(host_name(), DeliveryTimes::default(), post).map_err(failed)?;
         notifications.follow(policy.notifiers());
         let (records, mut reports, next) = AttackRecords::open(directory);
         let clock = Clock::start();

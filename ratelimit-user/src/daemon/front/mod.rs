@@ -1,8 +1,8 @@
 //! The front process: everything that reads what comes over the network, as a user without any rights.
 //!
 //! ```text
-//! daemon (maps, links, lists, control socket)          front (HTTP, gRPC, RESP, metrics, dashboard, Redis)
-//!        policies, leases to renew, orders to test --->
+//! daemon (maps, links, lists, control socket)          front (HTTP, gRPC, RESP, metrics, dashboard, Redis, webhooks)
+//!        policies, leases to renew, messages to send, orders to test --->
 //!        <--- answers of the store, counters           one stream: the daemon asks
 //!        <--- pictures, metrics, orders, files         another stream: the front asks
 //!        ---> answers

@@ -250,6 +250,7 @@ impl FrontService {
                 Some(renewal) => renewal.reset(&keys, deadline).await,
                 None => FrontAnswers::Failed(too_early()),
             },
+            HostAsks::Post { posting, patience } => FrontAnswers::Posted(posting.send(patience).await),
         }
     }
 

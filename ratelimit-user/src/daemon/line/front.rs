@@ -91,6 +91,12 @@ impl Front {
         let _late = tokio::time::timeout(TO_SETTLE, followed.wait_for(|followed| *followed >= number)).await;
     }
 
+    /// Waits until there is a front that serves.
+    pub(super) async fn is_there(&self) {
+        let mut followed = self.0.followed.subscribe();
+        let _never_ends = followed.wait_for(|number| *number > 0).await;
+    }
+
     /// Whether the host has headroom.
     pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
         self.0.has_headroom.send_if_modified(|before| std::mem::replace(before, is_there) != is_there);

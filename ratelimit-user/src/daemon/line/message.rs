@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     control::protocol::{DecisionInfo, Order, Reply, TestQuestion},
     failure::Failure,
+    notify::{Posting, Undelivered},
     policy::{ListenEndpoint, address::StoreAddress},
     requests::status::RequestsStatus,
     secret_file::TokenDigest,
@@ -40,6 +41,8 @@ pub(in crate::daemon) enum HostAsks {
     Exchange { lines: Vec<Line>, gossip: Option<GossipText>, timing: Timing, deadline: Duration },
     /// Open store records anew.
     Reset { keys: Vec<String>, deadline: Duration },
+    /// Send a message of a webhook.
+    Post { posting: Box<Posting>, patience: Duration },
 }
 
 /// What the front answers.
@@ -59,6 +62,7 @@ pub(in crate::daemon) enum FrontAnswers {
         round_trip: RoundTrip,
     },
     WasReset(Vec<Result<(), StoreError>>),
+    Posted(Result<(), Undelivered>),
 }
 
 /// What the front asks.

@@ -4,5 +4,6 @@ pub(super) mod asking;
 pub(super) mod frame;
 pub(super) mod front;
 pub(super) mod message;
+mod post;
 pub(super) mod requests;
 pub(super) mod store;

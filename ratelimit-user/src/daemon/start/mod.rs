@@ -6,7 +6,7 @@ pub(super) mod progress;
 pub(super) mod readers;
 pub(super) mod rights;
 
-use std::{fs::File, time::Instant};
+use std::{fs::File, sync::Arc, time::Instant};
 
 use ratelimit_common::abi;
 
@@ -228,9 +228,10 @@ impl Started {
         let layout = Layout::current(version.policy().source().table_entries());
         let held = HeldMaps::open(&self.pins, layout, self.enforced.maps.pinned_inner())?;
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
+        let requests = Requests::new(&version, options.redis.as_ref());
         Ok(Host {
-            attacks: Attacks::open(&kept_in, version.policy())?,
-            requests: Requests::new(&version, options.redis.as_ref()),
+            attacks: Attacks::open(&kept_in, version.policy(), Arc::new(requests.front.clone()))?,
+            requests,
             in_force: PolicyInForce::new(options, version, reader),
             attack: AttackWatch::new(&self.enforced.maps)?,
             drops: Drops::new(self.enforced.maps.take_drops(), trace),
