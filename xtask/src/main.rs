@@ -89,3 +89,43 @@ fn main() -> ExitCode {
         Err(error) => outcome::report(&error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, workspace};
+    use clap::Parser as _;
+    use std::fs;
+
+    /// Lines of code that begin with `cargo xtask`, with what their brackets and capital letters stand for.
+    fn commands(page: &str) -> impl Iterator<Item = String> + '_ {
+        let lines = page.lines().filter_map(|line| {
+            let code = line.trim_start().trim_start_matches("$ ");
+            let code = code.strip_prefix("cargo xtask ").filter(|_| !line.starts_with('`'))?;
+            Some(code.split('#').next().unwrap_or_default().trim().to_owned())
+        });
+        lines.map(|line| {
+            let line = line.replace(['[', ']'], "").replace("text|json", "json");
+            line.replace("NAME", "drop").replace("BYTES", "64")
+        })
+    }
+
+    #[test]
+    fn every_command_of_the_documentation_is_understood() {
+        let root = workspace::root();
+        let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+        let entries =
+            fs::read_dir(root.join("docs")).expect("docs").map(|entry| entry.expect("a file").path());
+        pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+        let mut understood = 0;
+        for page in pages {
+            for line in commands(&fs::read_to_string(&page).expect("a page")) {
+                let words = ["cargo xtask"].into_iter().chain(line.split_whitespace());
+                if let Err(error) = Cli::try_parse_from(words) {
+                    panic!("{}: cargo xtask {line}: {error}", page.display());
+                }
+                understood += 1;
+            }
+        }
+        assert!(understood >= 20, "{understood} commands");
+    }
+}

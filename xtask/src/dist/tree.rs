@@ -98,6 +98,17 @@ pub(super) fn pack(stage: &Path, dist: &Path, name: &str, release: &Release) -> 
     let mut tar = tool::command("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]);
     tar.arg(format!("--mtime=@{}", release.epoch)).arg(format!("--transform=s,^\\.,{name},"));
-    tar.arg("-C").arg(stage).arg("-cJf").arg(dist.join(format!("{name}.tar.xz"))).arg(".");
-    tool::run(&mut tar)
+    let file = dist.join(format!("{name}.tar.xz"));
+    tar.arg("-C").arg(stage).arg("-cJf").arg(&file).arg(".");
+    tool::run(&mut tar)?;
+    unpack_as_documented(&file, stage)
+}
+
+/// Unpacks a tarball as `docs/install.md` says, but not into `/`, and compares: whoever types that line gets the tree.
+fn unpack_as_documented(file: &Path, stage: &Path) -> Result<()> {
+    let root = file.with_extension("unpacked");
+    fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
+    tool::run(tool::command("tar").arg("-C").arg(&root).args(["--strip-components=1", "-xf"]).arg(file))?;
+    tool::run(tool::command("diff").args(["-r", "--no-dereference"]).arg(stage).arg(&root))?;
+    fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))
 }
