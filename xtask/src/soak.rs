@@ -18,7 +18,7 @@ pub(crate) const SYSCTL: Need = Need::Executable { name: "sysctl", package: "pro
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How long things happen: 2m is the short form, 1h the long one
+    /// How long things happen: 2m is the short form, 1h the long one. Every kind of event happens, if it takes longer
     #[arg(long = "for", value_name = "TIME", default_value = "2m", value_parser = fuzz::seconds)]
     seconds: u32,
     /// Fixes what happens, in which order and for how long

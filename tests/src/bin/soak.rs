@@ -5,6 +5,9 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Parser;
 use ratelimit_tests::soak::{Build, Event, Load, Plan, Until, load, soak};
 
+/// A soak of so many seconds has time to wait between events, and has each kind of them all the same.
+const LONG_S: u64 = 300;
+
 #[derive(Parser)]
 #[command(
     name = "soak",
@@ -14,7 +17,7 @@ struct Options {
     /// Fixes what happens, in which order and for how long
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How long events go on, in seconds
+    /// How long events go on, in seconds; longer if not every kind has happened then
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 120)]
     lasts: u64,
     /// Only this event; may be given several times. A wrong name is answered with all there are
@@ -45,7 +48,8 @@ fn main() -> ExitCode {
     builds.extend(other);
     println!("seed {seed}; the same events come again with --seed {seed}");
     let until = Until::Passed(Duration::from_secs(lasts));
-    let outcome = soak(Plan { seed, until, calm_ms: Plan::CALM_MS, builds, only, logs: logs.clone() });
+    let calm_ms = if lasts < LONG_S { Plan::SHORT_CALM_MS } else { Plan::CALM_MS };
+    let outcome = soak(Plan { seed, until, calm_ms, builds, only, logs: logs.clone() });
     print!("{}", outcome.summary);
     if outcome.faults.is_empty() {
         println!("nothing was wrong");

@@ -126,6 +126,11 @@ impl Deck {
         Self { random: fastrand::Rng::with_seed(seed), from: from.to_vec(), left: Vec::new() }
     }
 
+    /// How many kinds of events there are in it: so many draws have each of them.
+    pub const fn kinds(&self) -> usize {
+        self.from.len()
+    }
+
     /// Draws the next event.
     pub fn draw(&mut self) -> Event {
         loop {

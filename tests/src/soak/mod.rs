@@ -59,12 +59,14 @@ pub struct Plan {
 impl Plan {
     /// How long a soak waits at most between an event and its look, if nobody is in a hurry.
     pub const CALM_MS: u64 = 1_800;
+    /// The same for a soak that has minutes: every kind of event is to happen in it.
+    pub const SHORT_CALM_MS: u64 = 300;
 }
 
 /// How long things happen.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// Until this much time has passed.
+    /// Until this much time has passed, and every kind of event has happened.
     Passed(Duration),
     /// Until so many events have happened.
     Events(u64),

@@ -194,7 +194,7 @@ impl World {
     /// Whether there is more to happen.
     pub(super) fn goes_on(&self) -> bool {
         match self.plan.until {
-            Until::Passed(time) => self.began.elapsed() < time,
+            Until::Passed(time) => self.began.elapsed() < time || self.happened.len() < self.deck.kinds(),
             Until::Events(number) => (self.happened.len() as u64) < number,
         }
     }
