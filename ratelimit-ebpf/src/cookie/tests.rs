@@ -98,6 +98,7 @@ fn options_are_read_like_the_kernel_reads_them() {
             (536, None, false, None),
         ),
         ("the last of two counts", [&[2, 4, 0, 9][..], &mss].concat(), (1460, None, false, None)),
+        ("the last of two scales counts", vec![3, 3, 14, 3, 3, 1], (536, Some(1), false, None)),
         (
             "the last of two timestamps counts",
             [&[8, 10, 0xff, 0xff, 0xff, 0xff, 9, 9, 9, 9][..], &times].concat(),
@@ -185,7 +186,7 @@ fn checksums_hold_for_answers_of_every_kind() {
 #[test]
 fn the_timestamp_carries_the_options_and_is_never_ahead_of_the_clock() {
     let options = [4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 3, 3, 9];
-    for now_ms in [63, 64, 90, 127, 1 << 32, (1 << 32) + 5, u64::from(u32::MAX)] {
+    for now_ms in [0x40 + 0x19, 0x40 + 0x1a, 90, 127, 1 << 32, (1 << 32) + 5, u64::from(u32::MAX)] {
         let terms = SynAckTerms {
             cookie: 0,
             mss: 1460,
@@ -198,7 +199,8 @@ fn the_timestamp_carries_the_options_and_is_never_ahead_of_the_clock() {
         let stamp = u32::from_be_bytes(reply[20 + 28..20 + 32].try_into().unwrap());
         assert_eq!(stamp & 0x3f, 0x10 | 9, "SACK and the client's scale");
         let behind = (now_ms as u32).wrapping_sub(stamp);
-        assert!(behind < 128, "{}", format!("{now_ms}: {stamp} is {behind} behind"));
+        assert!(behind < 64, "{}", format!("{now_ms}: {stamp} is {behind} behind"));
+        assert_eq!(reply[reply.len() - 4..], [1, 3, 3, 7], "our scale");
     }
 }
 

@@ -95,6 +95,7 @@ mod tests {
     use std::{vec, vec::Vec};
 
     use super::*;
+    use crate::packet::Transport;
 
     /// TCP without options in a frame of so many bytes behind the Ethernet header, which says that it has no length.
     fn unsaid(family: Family, len: usize) -> Vec<u8> {
@@ -121,5 +122,67 @@ mod tests {
             (parsed(Family::V4, 60), parsed(Family::V6, 60)),
             (Err(Reason::BadIpHeader), Err(Reason::Truncated))
         );
+    }
+
+    /// An IPv6 packet in a frame of 200 bytes, whose header names what comes next and says how long its payload is.
+    fn behind_v6(next: u8, payload: &[u8], said: u16) -> Vec<u8> {
+        let mut frame = vec![0; 200];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        frame[18..20].copy_from_slice(&said.to_be_bytes());
+        frame[20..22].copy_from_slice(&[next, 64]);
+        frame[22] = 0x20;
+        frame[54..54 + payload.len()].copy_from_slice(payload);
+        frame
+    }
+
+    #[test]
+    fn headers_behind_ipv6_fit_into_what_the_packet_says_it_has_and_not_into_the_frame() {
+        const UDP: u8 = 17;
+        const TCP: u8 = 6;
+        const ICMPV6: u8 = 58;
+        const NOTHING: u8 = 59;
+        let [options, fragment] = [60, 44];
+        // Of a fragment header the second byte is reserved, whatever is in it.
+        let first_piece = |next| [next, 5, 0, 1, 0, 0, 0, 9];
+        type Read = Result<(Transport, usize, usize), Reason>;
+        let rows: [(&str, u8, [u8; 8], u16, Read); 12] = [
+            (
+                "an extension that is all there is",
+                options,
+                [NOTHING, 0, 0, 0, 0, 0, 0, 0],
+                8,
+                Ok((Transport::OTHER, 62, 0)),
+            ),
+            (
+                "an extension that is not all there",
+                options,
+                [NOTHING, 0, 0, 0, 0, 0, 0, 0],
+                7,
+                Err(Reason::Truncated),
+            ),
+            (
+                "a segment behind an extension",
+                options,
+                [TCP, 0, 0, 0, 0, 0, 0, 0],
+                28,
+                Ok((Transport::TCP, 62, 20)),
+            ),
+            ("a byte less", options, [TCP, 0, 0, 0, 0, 0, 0, 0], 27, Err(Reason::Truncated)),
+            ("a first piece", fragment, first_piece(UDP), 16, Ok((Transport::UDP, 62, 8))),
+            ("a first piece without a whole header", fragment, first_piece(UDP), 15, Err(Reason::Truncated)),
+            ("a segment", TCP, [0; 8], 20, Ok((Transport::TCP, 54, 20))),
+            ("a segment that is cut", TCP, [0; 8], 19, Err(Reason::Truncated)),
+            ("a datagram", UDP, [0; 8], 8, Ok((Transport::UDP, 54, 8))),
+            ("a datagram that is cut", UDP, [0; 8], 7, Err(Reason::Truncated)),
+            ("an echo", ICMPV6, [128, 0, 0, 0, 0, 0, 0, 0], 4, Ok((Transport::icmpv6(128), 54, 4))),
+            ("an echo that is cut", ICMPV6, [128, 0, 0, 0, 0, 0, 0, 0], 3, Err(Reason::Truncated)),
+        ];
+        for (name, next, payload, said, expected) in rows {
+            let bytes = behind_v6(next, &payload, said);
+            let parsed = parse(&Frame::new(Link::Ethernet, &bytes));
+            let found = parsed.map(|packet| (packet.transport, packet.transport_at, packet.transport_len));
+            assert_eq!(found, expected, "{name}");
+        }
     }
 }

@@ -112,6 +112,15 @@ fn whoever_there_is_no_room_for_is_answered_all_the_same() {
     per_source.policy.prefilter.new_sources = limit("2 packets/day");
     assert_eq!(per_source.reason(&syn(1)), Reason::Conforming, "both accounts");
     assert_eq!(reasons(&per_source, &syn(2)), [Reason::NewSourceBudget, Reason::CookieSent]);
+    // The cell of the source has something for it, and the service has no room for an account.
+    let mut at_the_service = self::host(&[]);
+    at_the_service.policy.source.set = prefiltered(&["800 packets/day"]);
+    at_the_service.policy.services[0].per_source = set(&["100 packets/day"]);
+    at_the_service.policy.prefilter.new_sources.tolerance_q8 = 0;
+    assert_eq!(
+        reasons(&at_the_service, &syn(1)),
+        [Reason::NewSourceBudget, Reason::NewSourceBudget, Reason::CookieSent]
+    );
 }
 
 #[test]
@@ -252,7 +261,13 @@ fn what_a_client_offers_is_taken_up_unless_the_kernel_of_this_host_would_not_rem
         host.policy.window_scale = window_scale;
         let [.., last]: [Reason; 3] = reasons(&host, &frame);
         assert_eq!(last, Reason::CookieSent);
-        let answered = host.sent.borrow()[0][46] >> 4;
+        let answer = &host.sent.borrow()[0];
+        let answered = answer[46] >> 4;
         assert!(words.contains(&answered), "{answered} words, scale {window_scale}");
+        if window_scale != NO_TCP_OPTIONS {
+            let stamp = u32::from_be_bytes([answer[62], answer[63], answer[64], answer[65]]);
+            let behind = host.now_ns.get() / 1_000_000 - u64::from(stamp);
+            assert!(behind < 64, "milliseconds of the clock: {stamp}");
+        }
     }
 }

@@ -49,6 +49,20 @@ fn a_cpu_looks_for_used_up_prefixes_for_six_tenths_of_a_second_after_it_has_met_
 }
 
 #[test]
+fn without_a_budget_for_newcomers_a_prefix_still_has_what_its_cell_gives() {
+    let mut policy = empty();
+    policy.source.set = prefiltered(&["80 packets/s burst 80"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 2);
+    policy.prefilter.new_sources.tolerance_q8 = 0;
+    let host = TestHost::new(policy);
+    let reasons: Vec<Reason> = (0..40).map(|last| host.reason(&udp([7, last], 53, 8))).collect();
+    let admitted = reasons.iter().filter(|reason| **reason == Reason::Conforming).count();
+    // An eighth of what the prefix may have, which is twice what a source may have.
+    assert_eq!(admitted, 20, "{reasons:?}");
+    assert!(reasons[20..].iter().all(|reason| *reason == Reason::LimitPrefix), "{reasons:?}");
+}
+
+#[test]
 fn prefixes_of_both_families_have_names_of_their_own() {
     let mut host = host();
     let level = host.policy.aggregation.prefix_levels[0][0];

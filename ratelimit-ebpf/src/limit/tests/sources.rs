@@ -9,12 +9,15 @@ use ratelimit_common::{
         Clock, Event, LimitSet, Reason,
         limit::{HAS_SOFT, HELD, SOFT},
     },
-    limit::{fair::PROVEN_Q8, prefilter},
+    limit::{fair::PROVEN_Q8, gcra::Start, prefilter},
 };
 
 use super::reasons;
 use crate::{
-    limit::Sender,
+    limit::{
+        Sender,
+        word::{Charging, charge},
+    },
     packet::Address,
     tables::Tables as _,
     testbed::{
@@ -285,11 +288,81 @@ fn a_soft_limit_that_is_spent_says_nothing_of_packets_that_it_does_not_count() {
 
 #[test]
 fn each_soft_limit_is_charged_in_its_own_meter_wherever_it_stands() {
-    let mut limits = set(&["8 syns/day", "2 packets/day", "4 packets/day"]);
+    use Reason::{Conforming as In, LimitPackets as Out, SoftMargin as Above};
+    for others in ["8 syns/day", "1000 packets/day"] {
+        for place in 0..4 {
+            let mut rates = [others; 4];
+            (rates[place], rates[(place + 1) % 4]) = ("2 packets/day", "4 packets/day");
+            let mut limits = set(&rates);
+            limits.limits[place].frac_bits |= SOFT;
+            limits.adds |= HAS_SOFT;
+            let reasons = reasons(&host(limits), &udp([0, 1], 53, 8));
+            assert_eq!(reasons, [In, In, Above, Above, Out], "place {place} among {others}");
+        }
+    }
+}
+
+#[test]
+fn of_two_soft_limits_both_are_charged_and_either_says_that_a_packet_is_above_it() {
+    let mut limits = set(&["4 packets/day", "2 packets/day", "6 packets/day"]);
+    limits.limits[0].frac_bits |= SOFT;
     limits.limits[1].frac_bits |= SOFT;
     limits.adds |= HAS_SOFT;
     use Reason::{Conforming as In, LimitPackets as Out, SoftMargin as Above};
-    assert_eq!(reasons(&host(limits), &udp([0, 1], 53, 8)), [In, In, Above, Above, Out]);
+    assert_eq!(reasons(&host(limits), &udp([0, 1], 53, 8)), [In, In, Above, Above, Above, Above, Out]);
+}
+
+#[test]
+fn what_a_soft_limit_of_before_has_taken_too_much_is_above_it_now_and_not_refused() {
+    let mut host = host(set(&["3 packets/day", "1000 packets/day"]));
+    let frame = udp([0, 1], 53, 8);
+    assert_eq!(host.passed(&frame, 2), 2);
+    host.policy.source.set = set(&["10 packets/s burst 10", "1000 packets/day"]);
+    host.policy.source.set.limits[0].frac_bits |= SOFT;
+    host.policy.source.set.adds |= HAS_SOFT;
+    assert_eq!(host.reason(&frame), Reason::SoftMargin);
+    assert_eq!(word(&host, 0), host.now_q8() + SECOND_Q8, "settled to be empty, and no more");
+}
+
+#[test]
+fn a_source_that_has_no_entry_yet_gets_one_however_little_a_soft_limit_has() {
+    let mut limits = prefiltered(&["2 packets/s", "800 packets/day"]);
+    limits.prefilter_tolerance_q8 = limits.limits[1].tolerance_q8 / 8;
+    limits.limits[0].frac_bits |= SOFT;
+    limits.adds |= HAS_SOFT;
+    let host = host(limits);
+    assert_eq!(host.passed(&udp([0, 1], 53, 8), 300), 300);
+    assert_eq!(host.rows(WordTable::Source), 1);
+}
+
+#[test]
+fn a_soft_limit_without_a_margin_refuses_what_loses_every_race_for_it() {
+    let mut host = host(soft(HELD));
+    host.policy.source.set.adds |= 0b10;
+    let frame = udp([0, 1], 53, 8);
+    assert_eq!(host.reason(&frame), Reason::Conforming);
+    host.lost_races.set(100);
+    assert_eq!(host.reason(&frame), Reason::LimitPackets);
+    let mut open = self::host(soft(0));
+    open.policy.source.set.adds |= 0b10;
+    assert_eq!(open.reason(&frame), Reason::Conforming);
+    open.lost_races.set(100);
+    assert_eq!(open.reason(&frame), Reason::SoftMargin);
+}
+
+#[test]
+fn what_others_have_taken_since_a_bucket_was_judged_is_not_taken_once_more_by_addition() {
+    let host = host(set(&["10 packets/s burst 10"]));
+    let limit = host.policy.source.set.limits[0];
+    let word = host.budget(crate::tables::CpuBudget::Newcomers).unwrap();
+    let now_q8 = host.now_q8();
+    let room = now_q8 + limit.tolerance_q8 - limit.cost_fp;
+    for (seen, fits) in [(room, true), (room + 1, false)] {
+        host.store(word, seen);
+        let taken = charge(&host, word, &limit, now_q8, limit.cost_fp, Start::FULL, Charging::Add);
+        assert_eq!(taken.is_ok(), fits, "{}", seen - now_q8);
+        assert_eq!(host.load(word), if fits { seen + limit.cost_fp } else { seen });
+    }
 }
 
 #[test]

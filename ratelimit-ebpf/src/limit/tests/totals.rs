@@ -1,9 +1,10 @@
 //! What a service and the host may have from everybody.
 
-use ratelimit_common::abi::{Reason, Service};
+use ratelimit_common::abi::{Reason, Service, Share, service::Party};
 
 use super::{PORT, reasons, with_service};
 use crate::{
+    limit::total::TotalView,
     tables::Tables as _,
     testbed::{TestHost, WordTable, empty, prefiltered, set, tcp, total, udp},
 };
@@ -73,6 +74,36 @@ fn a_total_that_is_known_to_be_spent_is_not_asked_again_until_there_is_more() {
     assert_eq!(host.reason(&frame), Reason::ServiceTotal);
     host.wait_ms(100);
     assert_eq!(host.passed(&frame, 50), 10, "it looks again when there is more by its own account");
+}
+
+#[test]
+fn a_cpu_that_holds_exactly_what_a_packet_costs_needs_nobody_and_knows_of_no_end() {
+    let host = host(&["10 packets/s burst 10"]);
+    let view = TotalView::of(&host, &host.policy, 1).unwrap();
+    let share = host.share(0).unwrap();
+    let price = host.policy.services[0].totals[0].limit.cost_fp;
+    let (now_q8, later) = (host.now_q8(), host.now_q8() + 5);
+    let [untracked, tracked] = [Party::Untracked, Party::Tracked].map(|party| Share::place(0, party));
+    // Who asks, what lies with the CPU for the untracked and for the tracked, until when nothing more is given, and what the CPU knows.
+    for (party, for_untracked, for_tracked, until, spent, holds) in [
+        (Party::Untracked, price - 1, 0, later, Some(later), false),
+        (Party::Untracked, price, 0, later, None, true),
+        (Party::Untracked, price + 1, 0, later, None, true),
+        (Party::Untracked, price - 1, price, now_q8, None, false),
+        (Party::Tracked, price - 1, price - 1, later, Some(later), false),
+        (Party::Tracked, price - 1, price, later, None, true),
+        (Party::Tracked, price, price - 1, later, None, false),
+        (Party::Tracked, price - 1, price - 1, now_q8, None, false),
+    ] {
+        host.store(host.share_pool(share, untracked), for_untracked);
+        host.store(host.share_pool(share, tracked), for_tracked);
+        for place in [untracked, tracked] {
+            host.store(host.share_refused_until(share, place), until);
+        }
+        let case = (party, for_untracked, for_tracked, until);
+        assert_eq!(view.spent_until(&host, 100, now_q8, party), spent, "{case:?}");
+        assert_eq!(view.holds(&host, 100, party), holds, "{case:?}");
+    }
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! What a user may have with all its addresses, and what one source may have of a service.
 
 use ratelimit_common::abi::{
-    LimitSet, Reason, Service,
+    LimitSet, ListEntry, Reason, Service,
     limit::{HAS_SOFT, SOFT},
     window::WindowKind,
 };
 
 use super::{PORT, reasons, with_service, with_user};
 use crate::{
+    packet::Address,
     tables::Tables as _,
     testbed::{SECOND_Q8, TestHost, WordTable, empty, limit, prefiltered, set, udp, window},
 };
@@ -87,6 +88,7 @@ fn windows_of_sources_services_and_users_are_counted_apart() {
     host.policy.window_count = 3;
     for (place, rate) in ["9 packets/day", "3 packets/day", "5 packets/day"].iter().enumerate() {
         host.policy.windows[place] = window(&std::format!("{rate} fixed-window"), WindowKind::Fixed);
+        host.policy.windows[place].name = (place as u64 + 1) << 32;
     }
     host.policy.source.set.windows[0] = 1;
     let (there, elsewhere) = (udp([0, 1], PORT, 8), udp([0, 1], 53, 8));
@@ -97,6 +99,15 @@ fn windows_of_sources_services_and_users_are_counted_apart() {
     assert_eq!(host.passed(&udp([0, 2], 53, 8), 50), 5);
     assert_eq!(host.reason(&udp([0, 2], 53, 8)), Reason::LimitUser);
     assert_ne!(host.load((WordTable::UserWindow, 0)), 0, "the first place of the first user");
+    // The second window of a second user, whom the first has left nothing of.
+    let address = Address::v4(u32::from_ne_bytes([10, 0, 0, 3]));
+    host.list(address.key, ListEntry { user: 2, ..ListEntry::EMPTY });
+    host.policy.user_count = 2;
+    host.users.push(LimitSet { windows: [1, 3, 0, 0, 0, 0, 0, 0], ..LimitSet::NONE });
+    assert_eq!(host.passed(&udp([0, 3], 53, 8), 50), 5);
+    for (index, is_used) in [(1, false), (2, false), (3, false), (4, true), (5, true), (6, false)] {
+        assert_eq!(host.user_window(index).is_some_and(|word| host.load(word) != 0), is_used, "{index}");
+    }
 }
 
 extern crate std;
