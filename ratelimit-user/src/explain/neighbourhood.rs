@@ -4,12 +4,7 @@ use std::net::IpAddr;
 
 use ratelimit_common::{
     abi::{Reason, SourceKey, prefix::MAX_PREFIX_LEVELS, service::Party},
-    limit::{
-        aggregation, fair,
-        gcra::{Start, TIME_FRAC_BITS},
-        level::Level,
-        prefilter,
-    },
+    limit::{aggregation, fair, gcra::Start, level::Level, prefilter},
 };
 
 use super::{
@@ -45,6 +40,7 @@ pub(super) fn prefixes<R: Remembered>(
         Party::Tracked | Party::Untracked => kernel.unproven_tolerance_q8,
     };
     let [share, ..] = record.place(Row::Fair(prefilter::cell_index(source.hash)));
+    let refused_for_ms = refusals.for_ms(Reason::LimitPrefix, None, plain);
     let mut prefixes = Vec::new();
     for (index, (wanted, prefix_level)) in setting
         .policy
@@ -65,24 +61,19 @@ pub(super) fn prefixes<R: Remembered>(
         };
         let charge_q8 =
             aggregation::share_q8(sample_q8, prefix_level.multiple, prefix_level.reciprocal).max(1);
-        let (state, level, refused_for_ms, pressure) = match entry {
+        let (state, level, is_spent, pressure) = match entry {
             Some([word, ..]) => {
                 let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
                 let after_q8 = tolerance_q8.saturating_sub(level.room_q8()) + charge_q8;
                 let pressure = fair::pressure(&kernel.squeeze, after_q8, fair::end_q8(kernel, party));
-                let fair_ns = match pressure {
-                    0 => 0,
-                    _ => fair::wait_q8(share, &kernel.squeeze, now_q8, sample_q8, pressure) >> TIME_FRAC_BITS,
-                };
-                let wait_ns = level.wait_ns(charge_q8).max(fair_ns);
-                (ENTRY, level, (wait_ns > 0).then(|| ms(wait_ns)), pressure)
+                let is_squeezed =
+                    pressure > 0 && fair::wait_q8(share, &kernel.squeeze, now_q8, sample_q8, pressure) > 0;
+                (ENTRY, level, is_squeezed || level.room_q8() < charge_q8, pressure)
             }
             None => {
                 let cell = Level::of(tat_q8, share_q8, now_q8, Start::FULL);
                 // Only for want of an entry, which a cell that is spent needs.
-                let spent = cell.wait_ns(charge_q8) > 0;
-                let refused = if spent { refusals.for_ms(Reason::LimitPrefix, None, plain) } else { None };
-                (CELL, Level::behind(cell, tolerance_q8), refused, 0)
+                (CELL, Level::behind(cell, tolerance_q8), cell.wait_ns(charge_q8) > 0, 0)
             }
         };
         prefixes.push(PrefixState {
@@ -92,7 +83,8 @@ pub(super) fn prefixes<R: Remembered>(
             capacity: tolerance_q8 / charge_q8,
             left: level.room_q8() / charge_q8,
             full_in_ms: ms(level.full_in_ns()),
-            refused_for_ms,
+            // A packet passes when all prefixes around its source have room, so each that is spent tells the longest wait among them.
+            refused_for_ms: if is_spent { refused_for_ms } else { None },
             share_percent: (pressure > 0).then(|| fair::percent(pressure)),
         });
     }

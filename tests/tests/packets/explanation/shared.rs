@@ -250,3 +250,28 @@ network = ["4 packets/day"]
     assert_eq!((spent.verdict.as_str(), spent.reason.as_str()), ("drop", "limit_user"));
     assert_eq!(site.drop_reason(&smallest(Ipv4Addr::new(192, 0, 2, 55))), Some(Reason::LimitUser));
 }
+
+#[test]
+fn every_prefix_that_is_spent_tells_the_wait_after_which_a_packet_passes() {
+    let site = Site::new(
+        "[source]\nlimits = [\"1 packets/s burst 80\"]\nladder = { ipv4 = [\"/24 x4\", \"/20 x8\"] }\n",
+        Lists::new(),
+    );
+    // The narrow prefix first, whose packets count for the wide one too; then the rest of the wide one, from elsewhere in it.
+    for third in 2..8 {
+        for last in 1..=250 {
+            site.drop_reason(&smallest(Ipv4Addr::new(192, 0, third, last)));
+        }
+    }
+    let source = Ipv4Addr::new(192, 0, 2, 251);
+    let told = site.explain(source);
+    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "limit_prefix"));
+    let refusal = told.refusals.iter().find(|one| one.reason == "limit_prefix").unwrap();
+    let wait = refusal.for_ms.unwrap();
+    let waits: Vec<_> = told.prefixes.iter().map(|one| one.refused_for_ms).collect();
+    assert_eq!(waits, [Some(wait); 2], "{:?}", told.prefixes);
+    site.wait_ms(wait - 1);
+    assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPrefix));
+    site.wait_ms(1);
+    assert_eq!(site.drop_reason(&smallest(source)), None);
+}
