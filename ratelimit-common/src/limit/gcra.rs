@@ -37,7 +37,7 @@ pub const TIME_FRAC_BITS: u32 = 8;
 /// Differences of this and more are in the past: three quarters of the number circle.
 const PAST_Q8: u64 = 1 << 62;
 
-/// Largest tolerance a limit may have (104 days). Below [`PAST_Q8`], with room for one more charge.
+/// Largest tolerance a limit may have (104 days). Below `PAST_Q8`, with room for one more charge.
 pub const MAX_TOLERANCE_Q8: u64 = 1 << 61;
 
 /// Largest amount one frame can charge: the kernel's frames end well below 1 MiB.

@@ -118,7 +118,7 @@ const BYTE_FRAC_BITS: u32 = 16;
 /// Byte prices stay below this, so that [`super::gcra::MAX_AMOUNT`] of them stay below 2^62.
 const MAX_BYTE_COST_FP: u128 = 1 << 42;
 const BYTES: u32 = Meter::Bytes as u32;
-/// The slowest limit in bytes, as a rate per day: just below [`MAX_BYTE_COST_FP`].
+/// The slowest limit in bytes, as a rate per day: just below `MAX_BYTE_COST_FP`.
 pub const MIN_BYTES_PER_DAY: u64 = 5_030;
 
 impl Rate {

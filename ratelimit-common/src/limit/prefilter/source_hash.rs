@@ -12,7 +12,7 @@ pub const fn secret([one, other]: [u64; 2]) -> [u64; 2] {
 /// Where a source belongs, by a [`secret`].
 ///
 /// Nobody without the secret can tell who shares a cell, and two who are found to share one say nothing of any others, not even of those that
-/// differ in the same way: the hash is not linear (see [`stir`]). For IPv4 the upper 32 bits are a permutation of the address, so cell
+/// differ in the same way: the hash is not linear (see `stir`). For IPv4 the upper 32 bits are a permutation of the address, so cell
 /// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have the same tag once in 2^23.
 #[inline(always)]
 pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
