@@ -194,8 +194,8 @@ abi_struct! {
         pub windows: [WindowLimit; MAX_WINDOWS],
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
-        /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`](super::service::NO_SERVICE), or one more than
-        /// its index; or the class of services that share it, with [`BY_DESTINATION`](super::destination::BY_DESTINATION).
+        /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`], or one more than
+        /// its index; or the class of services that share it, with [`BY_DESTINATION`].
         pub ports: [u16; PORT_SLOTS],
         /// The service of each IP protocol that has no ports, by [`protocol_slot`](super::service::protocol_slot).
         pub protocols: [u16; PROTOCOL_SLOTS],
@@ -205,6 +205,37 @@ abi_struct! {
 }
 
 impl Policy {
+    /// A policy without limits, services and users, whose budgets are empty. Every other one says what is different.
+    pub const EMPTY: Self = Self {
+        generation: 0,
+        source: SourceLimits { v6_mask_hi: 0, v6_mask_lo: 0, v4_mask: 0, set: LimitSet::NONE },
+        prefilter: Prefilter {
+            secret: [0; 2],
+            new_sources: Limit::UNUSED,
+            proofs: Limit::UNUSED,
+            rejections: Limit::UNUSED,
+            reports: Limit::UNUSED,
+        },
+        aggregation: Aggregation::OFF,
+        clock: Clock::Precise as u32,
+        service_count: 0,
+        lenient: 0,
+        user_count: 0,
+        tables: 0,
+        mode: Mode::Enforce as u32,
+        cookie_services: 0,
+        window_scale: NO_TCP_OPTIONS,
+        window_count: 0,
+        host_total_count: 0,
+        host_totals: Service::UNUSED.totals,
+        link: LinkLimits::OFF,
+        windows: [WindowLimit::UNUSED; MAX_WINDOWS],
+        services: [Service::UNUSED; MAX_SERVICES],
+        ports: [NO_SERVICE as u16; PORT_SLOTS],
+        protocols: [NO_SERVICE as u16; PROTOCOL_SLOTS],
+        service_names: [0; MAX_SERVICES],
+    };
+
     /// The clock that decides under this policy.
     #[inline(always)]
     pub const fn clock(&self) -> Clock {
@@ -297,36 +328,10 @@ mod tests {
 
     /// A policy without anything, on the heap: it is larger than the stacks of some threads.
     fn empty() -> std::boxed::Box<Policy> {
-        use crate::abi::{link::LinkLimits, window::WindowLimit};
-        let none = Limit::UNUSED;
         std::boxed::Box::new(Policy {
             generation: 1,
-            source: SourceLimits { v6_mask_hi: 0, v6_mask_lo: 0, v4_mask: 0, set: LimitSet::NONE },
-            prefilter: Prefilter {
-                secret: [1; 2],
-                new_sources: none,
-                proofs: none,
-                rejections: none,
-                reports: none,
-            },
-            aggregation: Aggregation::OFF,
-            clock: Clock::Precise as u32,
-            service_count: 0,
-            lenient: 0,
-            user_count: 0,
-            tables: 0,
-            mode: Mode::Enforce as u32,
-            cookie_services: 0,
-            window_scale: NO_TCP_OPTIONS,
-            window_count: 0,
-            host_total_count: 0,
-            host_totals: Service::UNUSED.totals,
-            link: LinkLimits::OFF,
-            windows: [WindowLimit::UNUSED; MAX_WINDOWS],
-            services: [Service::UNUSED; MAX_SERVICES],
-            ports: [0; PORT_SLOTS],
-            protocols: [0; PROTOCOL_SLOTS],
-            service_names: [0; MAX_SERVICES],
+            prefilter: Prefilter { secret: [1; 2], ..Policy::EMPTY.prefilter },
+            ..Policy::EMPTY
         })
     }
 

@@ -4,12 +4,10 @@ use std::{boxed::Box, vec::Vec};
 
 use ratelimit_common::{
     abi::{
-        Aggregation, Clock, Limit, LimitSet, Meter, Mode, Policy, Prefilter, PrefixLevel, Service,
-        SourceLimits, Squeeze, Total, WindowLimit,
+        Aggregation, Limit, LimitSet, Meter, Policy, Prefilter, PrefixLevel, SourceLimits, Squeeze, Total,
+        WindowLimit,
         limit::{COUNTS_BYTES, COUNTS_PACKETS},
-        link::LinkLimits,
-        service::{MAX_SERVICES, PORT_SLOTS, PROTOCOL_SLOTS},
-        window::{MAX_WINDOWS, WindowKind},
+        window::WindowKind,
     },
     limit::{aggregation::reciprocal, text::parse_rate},
 };
@@ -29,24 +27,9 @@ pub(crate) fn empty() -> Box<Policy> {
             rejections: plenty,
             reports: plenty,
         },
-        aggregation: Aggregation::OFF,
-        clock: Clock::Precise as u32,
-        service_count: 0,
-        lenient: 0,
-        user_count: 0,
         tables: 1,
-        mode: Mode::Enforce as u32,
-        cookie_services: 0,
         window_scale: 7,
-        window_count: 0,
-        host_total_count: 0,
-        host_totals: Service::UNUSED.totals,
-        link: LinkLimits::OFF,
-        windows: [WindowLimit::UNUSED; MAX_WINDOWS],
-        services: [Service::UNUSED; MAX_SERVICES],
-        ports: [0; PORT_SLOTS],
-        protocols: [0; PROTOCOL_SLOTS],
-        service_names: [0; MAX_SERVICES],
+        ..Policy::EMPTY
     })
 }
 

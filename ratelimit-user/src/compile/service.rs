@@ -1,0 +1,107 @@
+//! Services as the kernel reads them, with the totals of the host.
+
+use ratelimit_common::{
+    abi::{
+        self, Limit, LimitSet, Mode, Total,
+        service::{HOST_TOTAL, MAX_TOTALS, OnLimit},
+    },
+    limit::rate::Rate,
+};
+
+use super::{
+    desired::Before,
+    facts::HostFacts,
+    names::{Names, in_order},
+    set::{self, enforced},
+    succession::SetTerms,
+    total,
+    window::Windows,
+};
+use crate::policy::{Policy, Service};
+
+/// Indices of services at which something has to be begun anew.
+pub(super) struct ChangedServices {
+    /// Totals that differ, [`HOST_TOTAL`] among them.
+    pub(super) changed_totals: Vec<u32>,
+    /// Services that were not there, or elsewhere.
+    pub(super) new: Vec<u32>,
+}
+
+/// Writes services at their places, and the totals of the host.
+pub(super) fn write_services(
+    compiled: &mut abi::Policy,
+    policy: &Policy,
+    terms: SetTerms,
+    before: Option<Before<'_>>,
+    (names, windows): (&Names, &mut Windows),
+) -> ChangedServices {
+    let (mut changed_totals, mut new) = (Vec::new(), Vec::new());
+    for (index, service) in in_order(policy.services().iter(), Service::name, &names.services) {
+        let same = before.filter(|before| before.names.services.of(service.name()) == Some(index));
+        let set = same.map(|before| &before.policy.services[index].per_source);
+        let totals = same.map(|before| &before.policy.services[index].totals);
+        compiled.services[index] = compile_service(service, terms, set, totals, windows);
+        if before.is_some() && same.is_none() {
+            new.push(index as u32);
+        }
+        if before
+            .is_some_and(|before| before.policy.services[index].totals != compiled.services[index].totals)
+        {
+            changed_totals.push(index as u32);
+        }
+    }
+    let host_before = before.map(|before| &before.policy.host_totals);
+    (compiled.host_total_count, compiled.host_totals) = totals(policy.host().totals(), terms, host_before);
+    if host_before.is_some_and(|before| *before != compiled.host_totals) {
+        changed_totals.push(HOST_TOTAL);
+    }
+    ChangedServices { changed_totals, new }
+}
+
+fn compile_service(
+    service: &Service,
+    terms: SetTerms,
+    before: Option<&LimitSet>,
+    totals: Option<&[Total; MAX_TOTALS]>,
+    windows: &mut Windows<'_>,
+) -> abi::Service {
+    let (total_count, totals) = self::totals(service.totals(), terms, totals);
+    let mut compiled = abi::Service {
+        syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
+        total_count,
+        totals,
+        on_limit: service.on_limit() as u32,
+        dscp: u32::from(service.dscp()),
+        ..abi::Service::UNUSED
+    };
+    compiled.per_source = set::compile(service.per_source(), terms, before, windows);
+    compiled
+}
+
+/// The limits of a total, and how many places they take.
+fn totals(
+    rates: &[Rate],
+    terms: SetTerms,
+    before: Option<&[Total; MAX_TOTALS]>,
+) -> (u64, [Total; MAX_TOTALS]) {
+    let places = total::places(rates, before);
+    let mut totals = abi::Service::UNUSED.totals;
+    for (place, rate) in places.iter().zip(rates) {
+        totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
+    }
+    (places.iter().max().map_or(0, |last| *last as u64 + 1), totals)
+}
+
+/// What keeps refused packets from being dropped.
+pub(super) fn lenient(policy: &Policy) -> u32 {
+    let services = policy.services().iter().filter(|service| service.on_limit() != OnLimit::Drop).count();
+    services as u32 + u32::from(policy.mode() == Mode::Monitor)
+}
+
+/// Services that answer SYNs with cookies. On trial nothing is answered for anybody.
+pub(super) fn cookie_services(policy: &Policy, facts: &HostFacts) -> u32 {
+    let on_trial = |service: &&Service| service.on_limit() == OnLimit::Monitor;
+    let cookies =
+        policy.services().iter().filter(|service| service.syn_cookies().is_some() && !on_trial(service));
+    if facts.cookies && policy.mode() == Mode::Enforce { cookies.count() as u32 } else { 0 }
+}
