@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_refused() {
-        let good = Value::Array([5, 7, 1, 9].map(Value::Int).to_vec());
+        let numbers = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+        let good = numbers(&[5, 7, 1, 9]);
         assert_eq!(
             grants(&good, 1).unwrap(),
             [Grant { units: 5, lifetime_us: 7, others: Others::SayLess, hosts: 9 }]
@@ -216,12 +217,13 @@ mod tests {
             Value::Nil,
             Value::Int(1),
             Value::Array(vec![]),
-            Value::Array(vec![Value::Int(5)]),
-            Value::Array(vec![Value::Int(5), Value::Int(7)]),
-            Value::Array(vec![Value::Int(-5), Value::Int(7), Value::Int(0)]),
-            Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(3)]),
-            Value::Array(vec![Value::Int(5), Value::Int(7), Value::Int(0), Value::Int(7)]),
-            Value::Array(vec![Value::Nil, Value::Int(7), Value::Int(0)]),
+            numbers(&[5]),
+            numbers(&[5, 7, 0]),
+            numbers(&[-5, 7, 0, 1]),
+            numbers(&[5, 7, 3, 1]),
+            numbers(&[5, 7, 0, -1]),
+            numbers(&[5, 7, 0, 1, 7]),
+            Value::Array(vec![Value::Nil, Value::Int(7), Value::Int(0), Value::Int(1)]),
         ] {
             assert!(grants(&bad, 1).is_err(), "{bad:?}");
         }

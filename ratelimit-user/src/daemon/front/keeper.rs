@@ -24,7 +24,7 @@ use super::{answers::DaemonAnswers, handles, silence::Silence, store_socket, wor
 use crate::{
     daemon::line::{
         asking::{Asker, answer_all},
-        front::{Front, FrontLine, FrontState, TO_ANSWER, open},
+        front::{Front, FrontLine, FrontState, open},
         message::{Beginning, FrontAnswers, HostAsks, SocketUse},
     },
     failure::{ExitCode, Failure},
@@ -41,6 +41,9 @@ const TO_BEGIN: Duration = Duration::from_secs(30);
 /// changed the policy may have to wait for it.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 const TO_BE_THERE: Duration = Duration::from_millis(500);
+/// How often headroom is said again that the front has not heard. A front that wakes up answers what has waited for it side by side, so the older of two
+/// may be the last that it does; when the second is said, all of them are done.
+const HEADROOM_AGAIN: u32 = 2;
 /// How long a front that was told to end may take.
 const TO_END: Duration = Duration::from_secs(2);
 /// The pause before a front is started again, and the longest one while fronts end soon after they were started.
@@ -243,22 +246,35 @@ impl FrontWatch {
             Some(serves) => _ = serves.send(Ok(())),
             None => tracing::info!(event = "front_began", "another front process serves requests"),
         }
-        let mut silence = Silence::default();
+        let (mut silence, mut headroom_again) = (Silence::default(), 0);
         let mut due = tokio::time::interval(ASKED_EVERY);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let outcome = tokio::select! {
                 // Not while the front reads a policy, which may take seconds and has a limit of its own.
-                _ = due.tick() => silence.after(is_there(&line).await),
+                _ = due.tick() => {
+                    let question = match headroom_again {
+                        0 => HostAsks::Alive,
+                        _ => HostAsks::Headroom(*has_headroom.borrow_and_update()),
+                    };
+                    let is_heard = is_heard(&line, question).await;
+                    headroom_again -= u32::from(is_heard && headroom_again > 0);
+                    silence.after(is_heard)
+                }
                 _ = wanted.changed() => {
                     let (number, policy) = wanted.borrow_and_update().clone();
                     let outcome = said(&line, HostAsks::Follow((*policy).clone()), TO_BEGIN).await;
                     followed.send_replace(number);
                     outcome
                 }
+                // Headroom changes when the host is busy, which is when a front is slow: what was not heard is said again with the next questions, and
+                // a front is replaced for silence alone.
                 _ = has_headroom.changed() => {
-                    let is_there = *has_headroom.borrow_and_update();
-                    said(&line, HostAsks::Headroom(is_there), TO_ANSWER).await
+                    let headroom = HostAsks::Headroom(*has_headroom.borrow_and_update());
+                    if !is_heard(&line, headroom).await {
+                        headroom_again = HEADROOM_AGAIN;
+                    }
+                    Ok(())
                 }
             };
             if let Err(failure) = outcome {
@@ -287,8 +303,8 @@ async fn said(line: &FrontLine, what: HostAsks, patience: Duration) -> Result<()
 }
 
 /// Whether the front answers in time. The streams of one that has gone end, which `Keeper::one` notices.
-async fn is_there(line: &FrontLine) -> bool {
-    tokio::time::timeout(TO_BE_THERE, line.ask(HostAsks::Alive)).await.is_ok()
+async fn is_heard(line: &FrontLine, what: HostAsks) -> bool {
+    tokio::time::timeout(TO_BE_THERE, line.ask(what)).await.is_ok()
 }
 
 /// A connection makes a supervisor start a front, which has it as its standard input. The other stream is handed over first.

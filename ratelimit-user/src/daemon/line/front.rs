@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long the front may take to answer a question.
-pub(in crate::daemon) const TO_ANSWER: Duration = Duration::from_secs(5);
+const TO_ANSWER: Duration = Duration::from_secs(5);
 /// How long the front may take to report what it has counted: whoever asks gets the last report otherwise, and attacks are looked for all the same.
 const TO_REPORT: Duration = Duration::from_millis(500);
 /// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
