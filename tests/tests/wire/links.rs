@@ -177,7 +177,9 @@ fn a_tunnel_that_has_moved_to_another_network_namespace_is_read_as_one_by_every_
             let before = (edge.passed("conforming"), edge.dropped("limit_packets"));
             tun.send(&datagram([10, 98, 0, source]), 15);
             let after = (edge.passed("conforming"), edge.dropped("limit_packets"));
-            assert_eq!((after.0 - before.0, after.1 - before.1), (10, 5), "{who}: {}", daemon.log());
+            // The kernel of the other end announces itself on edge0 whenever it likes, which conforms too.
+            assert!(after.0 - before.0 >= 10, "{who}: {before:?}, {after:?}, {}", daemon.log());
+            assert_eq!(after.1 - before.1, 5, "{who}: {}", daemon.log());
             daemon.kill_9();
         }
     }
