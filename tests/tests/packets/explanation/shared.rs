@@ -257,19 +257,20 @@ fn every_prefix_that_is_spent_tells_the_wait_after_which_a_packet_passes() {
         "[source]\nlimits = [\"1 packets/s burst 80\"]\nladder = { ipv4 = [\"/24 x4\", \"/20 x8\"] }\n",
         Lists::new(),
     );
-    // The narrow prefix first, whose packets count for the wide one too; then the rest of the wide one, from elsewhere in it.
-    for third in 2..8 {
-        for last in 1..=250 {
-            site.drop_reason(&smallest(Ipv4Addr::new(192, 0, third, last)));
-        }
-    }
+    // Others use most of the narrow prefix and less of the wide one: both squeeze the source, the narrow one harder, and it sends more than either lets it.
     let source = Ipv4Addr::new(192, 0, 2, 251);
+    let sends = |third, last| site.drop_reason(&smallest(Ipv4Addr::new(192, 0, third, last)));
+    for (third, count) in [(2, 190), (3, 150)] {
+        assert!((1..=count).all(|last| sends(third, last).is_none()));
+    }
+    assert!((0..40).any(|_| sends(2, 251).is_some()));
     let told = site.explain(source);
     assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "limit_prefix"));
     let refusal = told.refusals.iter().find(|one| one.reason == "limit_prefix").unwrap();
     let wait = refusal.for_ms.unwrap();
-    let waits: Vec<_> = told.prefixes.iter().map(|one| one.refused_for_ms).collect();
-    assert_eq!(waits, [Some(wait); 2], "{:?}", told.prefixes);
+    let [narrow, wide] = told.prefixes.as_slice() else { panic!("{:?}", told.prefixes) };
+    assert!(narrow.share_percent < wide.share_percent, "{:?}", told.prefixes);
+    assert_eq!([narrow, wide].map(|one| one.refused_for_ms), [Some(wait); 2], "{:?}", told.prefixes);
     site.wait_ms(wait - 1);
     assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPrefix));
     site.wait_ms(1);
