@@ -22,10 +22,18 @@ pub(crate) type Imports = BTreeMap<String, BTreeSet<String>>;
 #[derive(Default)]
 struct Module {
     file: String,
-    /// Names that `use` brings in, and where they come from.
-    brought: BTreeMap<String, ModulePath>,
+    /// Names that `use` brings in.
+    brought: BTreeMap<String, Brought>,
     /// What the file uses.
     used: Vec<ModulePath>,
+}
+
+/// A name that `use` brings in.
+struct Brought {
+    /// Where it comes from.
+    origin: ModulePath,
+    /// Whether others than the module and what is below it can go by that name.
+    is_handed_on: bool,
 }
 
 /// The imports of the crate `name`, whose sources are in `src`.
@@ -51,27 +59,30 @@ pub(crate) fn of_crate(src: &Path, name: &str) -> Result<Imports> {
         modules.insert(path, module);
     }
     modules.retain(|path, _| !(1..=path.len()).any(|length| of_tests.contains(&path[..length])));
-    Ok(modules.values().map(|module| (module.file.clone(), imported(module, &modules))).collect())
+    Ok(modules.iter().map(|(path, module)| (module.file.clone(), imported(path, module, &modules))).collect())
 }
 
-fn imported(module: &Module, modules: &BTreeMap<ModulePath, Module>) -> BTreeSet<String> {
-    let files = module.used.iter().filter_map(|path| definer(path, modules, 8));
+fn imported(user: &ModulePath, module: &Module, modules: &BTreeMap<ModulePath, Module>) -> BTreeSet<String> {
+    let files = module.used.iter().filter_map(|path| definer(user, path, modules, 8));
     files.filter(|file| **file != module.file).cloned().collect()
 }
 
-/// The file that defines the item at `path`; none for the root of the crate and what is not of this crate.
+/// The file that defines the item at `path`, as the module `user` sees it; none for the root of the crate and what is not of this crate.
 fn definer<'a>(
+    user: &ModulePath,
     path: &[String],
     modules: &'a BTreeMap<ModulePath, Module>,
     steps: usize,
 ) -> Option<&'a String> {
     let depth = (0..=path.len()).rev().find(|depth| modules.contains_key(&path[..*depth]))?;
     let module = &modules[&path[..depth]];
-    let handed_on = path.get(depth).and_then(|name| module.brought.get(name));
-    match handed_on {
-        Some(origin) if steps > 0 => {
+    // An item may have the name of a module that its file has brought in for itself.
+    let is_seen = |brought: &&Brought| brought.is_handed_on || user.starts_with(&path[..depth]);
+    let brought = path.get(depth).and_then(|name| module.brought.get(name)).filter(is_seen);
+    match brought {
+        Some(Brought { origin, .. }) if steps > 0 => {
             let origin: ModulePath = origin.iter().chain(&path[depth + 1..]).cloned().collect();
-            definer(&origin, modules, steps - 1)
+            definer(user, &origin, modules, steps - 1)
         }
         _ => (depth > 0).then_some(&module.file),
     }
@@ -145,7 +156,7 @@ impl Reader<'_> {
             self.module.used.push(origin.clone());
         }
         if let Some(known_as) = alias.or_else(|| written.last().cloned()) {
-            self.module.brought.insert(known_as, origin);
+            self.module.brought.insert(known_as, Brought { origin, is_handed_on });
         }
     }
 
@@ -302,6 +313,22 @@ mod tests {
         assert_eq!(of(&imports, "a/x.rs"), ["a/y.rs"]);
         assert_eq!(of(&imports, "a/y.rs"), ["a/x.rs", "b.rs"]);
         assert_eq!(of(&imports, "b.rs"), ["a/mod.rs", "a/x.rs"]);
+    }
+
+    #[test]
+    fn what_a_file_has_brought_in_for_itself_is_not_what_others_import_from_it() {
+        let imports = read(
+            "own",
+            &[
+                ("lib.rs", "mod a; mod b; mod c;"),
+                ("a/mod.rs", "mod below; use crate::b; pub fn b() { b::f() }"),
+                ("a/below.rs", "fn g() { super::b::f() }"),
+                ("b.rs", "pub fn f() {}"),
+                ("c.rs", "use crate::a::b; fn h() { b() }"),
+            ],
+        );
+        assert_eq!(of(&imports, "c.rs"), ["a/mod.rs"]);
+        assert_eq!(of(&imports, "a/below.rs"), ["b.rs"]);
     }
 
     #[test]
