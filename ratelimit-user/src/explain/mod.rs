@@ -27,7 +27,7 @@ mod window;
 use std::net::IpAddr;
 
 use ratelimit_common::{
-    abi::{self, Mode},
+    abi::{self, Meter, Mode},
     limit::gcra::time_q8,
 };
 
@@ -83,7 +83,9 @@ pub fn explain<R: Remembered>(
     let services =
         || setting.policy.services().iter().filter(|one| service.is_none_or(|name| name == one.name()));
     let refusals = Refusals::of(&record, setting, source.seen, services());
-    let own = source.account(&record, setting, &refusals);
+    let wait =
+        |number: u32, meter: Meter, words| refusals::alone_ms(&record, source.seen, number, meter, words);
+    let own = source.account(&record, setting, &refusals, &wait);
     let party = own.party();
     let explanation = Explanation {
         address: address.to_string(),
@@ -92,12 +94,12 @@ pub fn explain<R: Remembered>(
         mode: if setting.policy.mode() == Mode::Monitor { "monitor" } else { "enforce" }.to_owned(),
         allowed_by: listing::allowed_by(setting.lists, address),
         blocked_by: listing::blocked_by(setting, address),
-        user: user::state(&record, setting, address),
+        user: user::state(&record, setting, address, &wait),
         own,
         prefixes: neighbourhood::prefixes(&record, setting, &source, party, &refusals),
-        host: service::host(&record, setting, party),
+        host: service::host(&record, setting, party, &wait),
         services: services()
-            .filter_map(|one| service::state(&record, setting, &source, party, &refusals, one))
+            .filter_map(|one| service::state(&record, setting, &source, party, &refusals, &wait, one))
             .collect(),
         verdict: refusals.verdict.to_owned(),
         reason: refusals.reason,

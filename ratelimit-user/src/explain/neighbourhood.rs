@@ -40,7 +40,7 @@ pub(super) fn prefixes<R: Remembered>(
         Party::Tracked | Party::Untracked => kernel.unproven_tolerance_q8,
     };
     let [share, ..] = record.place(Row::Fair(prefilter::cell_index(source.hash)));
-    let refused_for_ms = refusals.for_ms(Reason::LimitPrefix, None, plain);
+    let refused_for_ms = refusals.for_ms(Reason::LimitPrefix.name(), None, plain);
     let mut prefixes = Vec::new();
     for (index, (wanted, prefix_level)) in setting
         .policy

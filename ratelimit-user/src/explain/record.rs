@@ -19,7 +19,7 @@ use super::{
 /// The budget for entries of new sources.
 pub(super) const NEW_SOURCES: u32 = CpuBudget::Newcomers as u32;
 
-/// What was read. A value that cannot be read counts as absent, and [`Record::finish`] says why.
+/// What was read. A value that cannot be read counts as absent, and [`ReadRecord::finish`] says why.
 pub(super) struct ReadRecord<'r, R: Remembered> {
     remembered: &'r R,
     pub(super) policy: &'r Policy,

@@ -24,7 +24,7 @@ use super::{
     record::ReadRecord,
     remembered::Remembered,
     report::ExplainedRefusal,
-    scratch::{Lifted, ScratchTables},
+    scratch::{Lifted, ScratchTables, ScratchWord},
     source_state::ms,
 };
 use crate::policy::Service;
@@ -79,15 +79,31 @@ impl Refusals {
     }
 
     /// For how long packets for a service, or for none, are refused for a reason. `plain`: packets of every kind, and not only some kinds.
-    pub(super) fn for_ms(&self, reason: Reason, service: Option<&str>, plain: bool) -> Option<u64> {
+    pub(super) fn for_ms(&self, reason: &str, service: Option<&str>, plain: bool) -> Option<u64> {
         let is_it = |one: &&ExplainedRefusal| {
             !one.some_cpus
-                && one.reason == reason.name()
+                && one.reason == reason
                 && one.service.as_deref() == service
                 && (!plain || one.applies_to == Meter::Packets.name())
         };
         self.all.iter().find(is_it)?.for_ms
     }
+}
+
+/// For how long one limit refuses packets of a source: packets for the service of a number, of the kind that the meter counts. The packet path is asked
+/// on tables where everything but the words of this limit is lifted. `None` if a packet passes now, or none ever does.
+pub(super) fn alone_ms<R: Remembered>(
+    record: &ReadRecord<'_, R>,
+    source: Address,
+    number: u32,
+    meter: Meter,
+    words: Vec<ScratchWord>,
+) -> Option<u64> {
+    let asking = SourceInquiry { record, source, service: None, number, refusals: Vec::new() };
+    let packet = asking.packet(meter);
+    let scratch = ScratchTables::new(record, Rc::new(Lifted::all_but(words)));
+    let reason = scratch.judge(packet, SMALLEST_FRAME);
+    if reason.verdict() == Verdict::Drop { asking.lasts_ms(&scratch, packet, reason) } else { None }
 }
 
 /// Questions about packets of one source.

@@ -14,8 +14,12 @@ use super::{
     report::LimitState,
     service,
     source::{Group, Source},
+    source_state::Wait,
     user,
 };
+
+/// Waits are not asked for.
+const NO_WAIT: &Wait<'static> = &|_, _, _| None;
 
 /// What is left of each limit that packets of a source are counted under, and whose limit it is: of every source, of a service for each of its
 /// sources, of its user. Nothing for a source on the allow list.
@@ -34,12 +38,14 @@ pub fn of_source<R: Remembered>(
     let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
     let own = Group { number: 0, service: None, set: &setting.kernel.source.set, rates: &rates };
     let mut left: Vec<(&'static str, LimitState)> = Vec::new();
-    left.extend(source.levels_in(&record, setting, &own).limits.into_iter().map(|limit| ("source", limit)));
+    left.extend(
+        source.levels_in(&record, setting, &own, NO_WAIT).limits.into_iter().map(|limit| ("source", limit)),
+    );
     if let Some(group) = service.and_then(|name| service::group(setting, name)) {
-        let levels = source.levels_in(&record, setting, &group);
+        let levels = source.levels_in(&record, setting, &group, NO_WAIT);
         left.extend(levels.limits.into_iter().map(|limit| ("service", limit)));
     }
-    let user = user::state(&record, setting, address);
+    let user = user::state(&record, setting, address, NO_WAIT);
     left.extend(user.into_iter().flat_map(|user| user.limits).map(|limit| ("user", limit)));
     record.finish(left)
 }
@@ -56,7 +62,8 @@ pub fn of_service<R: Remembered>(
     let totals = match (service, index) {
         (Some(service), Some(index)) if !service.totals().is_empty() => {
             let kernel = &setting.kernel.services[index].totals;
-            service::totals(&record, setting, index as u32, (service.totals(), kernel), Party::Tracked)
+            let rates = (service.totals(), kernel);
+            service::totals(&record, setting, index as u32, rates, Party::Tracked, NO_WAIT)
         }
         _ => Vec::new(),
     };

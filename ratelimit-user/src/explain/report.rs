@@ -157,7 +157,7 @@ pub struct LimitState {
     pub left: u64,
     /// Until the bucket is full again; 0 if it is.
     pub full_in_ms: u64,
-    /// Until the next unit is admitted, if nothing is left; absent if something is.
+    /// Until this limit admits the next packet, whatever other limits say; absent if the limit admits one now.
     pub refused_for_ms: Option<u64>,
     /// Units of `left` that this host holds by a lease, of a limit that holds on all hosts together; the rest it has without a lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,12 @@ use super::{
 const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
 /// A word of a value.
-type ScratchWord = (Row, usize);
+pub(super) type ScratchWord = (Row, usize);
+
+/// All words of a row.
+pub(super) fn all_words(row: Row) -> impl Iterator<Item = ScratchWord> {
+    (0..RowWords::default().len()).map(move |place| (row, place))
+}
 
 /// What does not refuse packets any more, so that it can be seen what else would.
 #[derive(Clone, Debug, Default)]
@@ -39,13 +44,20 @@ pub(super) struct Lifted {
     block: bool,
     /// Words that always read like this.
     words: HashMap<ScratchWord, u64>,
+    /// The words of one limit, if every other word that can refuse packets is lifted.
+    alone: Option<Vec<ScratchWord>>,
 }
 
 impl Lifted {
+    /// Everything is lifted but the limit that has these words.
+    pub(super) fn all_but(words: Vec<ScratchWord>) -> Self {
+        Self { block: true, alone: Some(words), ..Self::default() }
+    }
+
     /// Everything that is lifted here or there.
     pub(super) fn and(&self, other: &Self) -> Self {
         let words = self.words.iter().chain(&other.words).map(|(word, value)| (*word, *value));
-        Self { block: self.block || other.block, words: words.collect() }
+        Self { block: self.block || other.block, words: words.collect(), alone: None }
     }
 }
 
@@ -97,42 +109,48 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         let mut lifted = Lifted::clone(&self.lifted);
         let now_q8 = time_q8(self.now_ns);
         lifted.block |= reason == Reason::Blocked;
-        for row in self.rows.borrow().keys() {
-            for (place, value) in self.relief(*row, reason, now_q8) {
-                lifted.words.insert((*row, place), value);
+        for word in self.rows.borrow().keys().flat_map(|row| all_words(*row)) {
+            if let Some((_, value)) =
+                self.relief(word, now_q8).filter(|(reasons, _)| reasons.contains(&reason))
+            {
+                lifted.words.insert(word, value);
             }
         }
         let more = lifted.block != self.lifted.block || lifted.words.len() > self.lifted.words.len();
         more.then(|| Rc::new(lifted))
     }
 
-    /// The words of a value that can refuse packets for a reason, and what they are where they refuse nothing.
-    fn relief(&self, row: Row, reason: Reason, full: u64) -> Vec<(usize, u64)> {
-        let all = |value: u64| (0..RowWords::default().len()).map(|place| (place, value)).collect();
-        // Enough for any packet.
-        let pools = || (0..REFUSED_UNTIL).map(|place| (place, u64::MAX / 2)).collect();
-        match (reason, row) {
-            (Reason::LimitUser, Row::User(_)) | (Reason::LimitPrefix, Row::Prefix(_)) => all(full),
-            (Reason::LimitUser, Row::UserWindow(_)) => all(0),
-            (Reason::LimitPrefix, Row::PrefixCell(_)) => vec![(0, full)],
-            (Reason::LimitPrefix, Row::Fair(_)) => vec![(0, 0)],
-            (Reason::NewSourceBudget, Row::Budget(NEW_SOURCES)) => vec![(0, full)],
-            (Reason::HostTotal, Row::Share(HOST_TOTAL)) => pools(),
-            (Reason::ServiceTotal, Row::Share(total)) if total != HOST_TOTAL => pools(),
-            (_, Row::Source([_, _, group])) => {
-                let limits = self.set(group).limits.iter().enumerate();
-                let of_reason = limits.filter(|(_, limit)| refusal_of(limit.meter) == reason);
-                of_reason.map(|(place, _)| (place, full)).collect()
+    /// The reasons for which a word can refuse packets, and what it is where it refuses nothing. `full` is a moment at which buckets are full.
+    fn relief(&self, (row, place): ScratchWord, full: u64) -> Option<([Reason; 2], u64)> {
+        let one = |reason: Reason, value: u64| Some(([reason; 2], value));
+        match (row, place) {
+            (Row::User(_), _) => one(Reason::LimitUser, full),
+            (Row::UserWindow(_), _) => one(Reason::LimitUser, 0),
+            (Row::Prefix(_), _) | (Row::PrefixCell(_), 0) => one(Reason::LimitPrefix, full),
+            (Row::Fair(_), 0) => one(Reason::LimitPrefix, 0),
+            (Row::Budget(NEW_SOURCES), 0) => one(Reason::NewSourceBudget, full),
+            // Enough for any packet.
+            (Row::Share(HOST_TOTAL), ..REFUSED_UNTIL) => one(Reason::HostTotal, u64::MAX / 2),
+            (Row::Share(_), ..REFUSED_UNTIL) => one(Reason::ServiceTotal, u64::MAX / 2),
+            (Row::Source([_, _, group]), _) => {
+                one(refusal_of(self.set(group).limits.get(place)?.meter), full)
             }
-            (_, Row::Window([_, _, name])) => {
+            (Row::Window([_, _, name]), _) => {
                 let number = self.set(name & 0xffff).windows[(name >> 16) as usize & (SET_WINDOWS - 1)];
                 let window = &self.record.policy.windows[usize::from(number.saturating_sub(1)) % MAX_WINDOWS];
-                if refusal_of(u32::from(window.meter)) == reason { all(0) } else { Vec::new() }
+                one(refusal_of(u32::from(window.meter)), 0)
             }
-            (Reason::LimitPackets | Reason::LimitBytes, Row::Cell(_)) => {
-                (1..=NEGATIVE_ENTRIES).map(|place| (place, 0)).collect()
-            }
-            _ => Vec::new(),
+            (Row::Cell(_), 1..=NEGATIVE_ENTRIES) => Some(([Reason::LimitPackets, Reason::LimitBytes], 0)),
+            _ => None,
+        }
+    }
+
+    /// What a word reads because it is lifted.
+    fn lifted(&self, word: ScratchWord) -> Option<u64> {
+        match &self.lifted.alone {
+            None => self.lifted.words.get(&word).copied(),
+            Some(kept) if kept.contains(&word) => None,
+            Some(_) => self.relief(word, time_q8(self.now_ns)).map(|(_, value)| value),
         }
     }
 
@@ -168,8 +186,8 @@ impl<R: Remembered> Rows for ScratchTables<'_, R> {
     }
 
     fn read(&self, word: ScratchWord) -> u64 {
-        if let Some(value) = self.lifted.words.get(&word) {
-            return *value;
+        if let Some(value) = self.lifted(word) {
+            return value;
         }
         let rows = self.rows.borrow();
         rows.get(&word.0).copied().flatten().map_or(0, |words| words[word.1])

@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         Share, Total,
-        service::{HOST_TOTAL, MAX_TOTALS, OnLimit, Party},
+        service::{HOST_TOTAL, MAX_TOTALS, NO_SERVICE, OnLimit, Party},
     },
     limit::{
         gcra::{self, Start},
@@ -19,7 +19,7 @@ use super::{
     remembered::{Remembered, Row},
     report::{LimitState, ServiceState, SynCookies},
     source::{Group, Source},
-    source_state::{limit_state, ms, unit_q8},
+    source_state::{Wait, limit_state, ms},
 };
 use crate::policy::Service;
 
@@ -30,17 +30,18 @@ pub(super) fn state<R: Remembered>(
     source: &Source,
     party: Party,
     refusals: &Refusals,
+    wait: &Wait<'_>,
     service: &Service,
 ) -> Option<ServiceState> {
     let index = setting.names.services.of(service.name())?;
     let kernel = &setting.kernel.services[index];
     let number = index as u32;
-    let per_source =
-        group(setting, service.name()).map(|group| source.account_in(record, setting, &group, refusals));
+    let per_source = group(setting, service.name())
+        .map(|group| source.account_in(record, setting, &group, refusals, wait));
     let totals = if service.totals().is_empty() {
         Vec::new()
     } else {
-        totals(record, setting, number, (service.totals(), &kernel.totals), party)
+        totals(record, setting, number, (service.totals(), &kernel.totals), party, wait)
     };
     let syn_cookies = syn_cookies(record, setting, number, service);
     if per_source.is_none() && totals.is_empty() && syn_cookies.is_none() {
@@ -68,12 +69,13 @@ pub(super) fn host<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
     party: Party,
+    wait: &Wait<'_>,
 ) -> Vec<LimitState> {
     let rates = setting.policy.host().totals();
     if rates.is_empty() {
         return Vec::new();
     }
-    totals(record, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party)
+    totals(record, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party, wait)
 }
 
 /// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
@@ -83,7 +85,9 @@ pub(super) fn totals<R: Remembered>(
     number: u32,
     (rates, kernel): (&[Rate], &[Total; MAX_TOTALS]),
     party: Party,
+    wait: &Wait<'_>,
 ) -> Vec<LimitState> {
+    let packets_for = if number == HOST_TOTAL { NO_SERVICE } else { number + 1 };
     let words = record.place(Row::Total(number));
     let shares = record.shares(number);
     let mut totals = Vec::new();
@@ -97,14 +101,12 @@ pub(super) fn totals<R: Remembered>(
         };
         let level = Level::of(words[place], tolerance_q8, setting.now_q8(), Start::FULL);
         let pools = || shares.iter().map(|share| share.pool_q8[Share::place(place, party)]);
-        let price_q8 = unit_q8(&total.limit);
-        // A CPU that has nothing takes a whole portion, or nothing.
-        let wait_ns = level.wait_ns(price_q8.max(total.portion_q8));
-        let refused = wait_ns > 0 && pools().all(|pool| pool < price_q8);
         let mut state = limit_state(rate, &total.limit, level);
         let held = pools().map(|pool| level::units(pool, &total.limit)).sum::<u64>();
         state.left = (state.left + held).min(state.capacity);
-        state.refused_for_ms = refused.then(|| ms(wait_ns));
+        let of_parties = [Party::Tracked, Party::Untracked].map(|party| Share::place(place, party));
+        let pools = of_parties.map(|place| (Row::Share(number), place)).to_vec();
+        state.refused_for_ms = wait(packets_for, rate.meter, pools);
         totals.push(state);
     }
     totals

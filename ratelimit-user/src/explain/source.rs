@@ -17,7 +17,7 @@ use super::{
     refusals::Refusals,
     remembered::{Remembered, Row},
     report::SourceState,
-    source_state::{RememberedSource, counts_every_packet},
+    source_state::{self, RememberedSource, Wait, counts_every_packet},
     window,
 };
 
@@ -58,10 +58,11 @@ impl Source {
         record: &ReadRecord<'_, R>,
         setting: &ExplainContext<'_>,
         refusals: &Refusals,
+        wait: &Wait<'_>,
     ) -> SourceState {
         let rates: Vec<Rate> = setting.policy.source().limits().iter().map(|limit| *limit.rate()).collect();
         let group = Group { number: 0, service: None, set: &setting.kernel.source.set, rates: &rates };
-        self.account_in(record, setting, &group, refusals)
+        self.account_in(record, setting, &group, refusals, wait)
     }
 
     /// Limits of a group.
@@ -71,10 +72,17 @@ impl Source {
         setting: &ExplainContext<'_>,
         group: &Group<'_>,
         refusals: &Refusals,
+        wait: &Wait<'_>,
     ) -> SourceState {
-        let mut account = self.levels_in(record, setting, group);
+        let mut account = self.levels_in(record, setting, group, wait);
         let plain = group.rates.iter().any(|rate| counts_every_packet(rate.meter as u32));
-        account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget, group.service, plain);
+        account.no_room_for_ms = refusals.for_ms(Reason::NewSourceBudget.name(), group.service, plain);
+        // A negative entry is renewed for as long as the limit behind it refuses.
+        if let Some(denied) = &mut account.denied
+            && let Some(for_ms) = refusals.for_ms(&denied.reason, group.service, true)
+        {
+            denied.for_ms = for_ms;
+        }
         account
     }
 
@@ -84,6 +92,7 @@ impl Source {
         record: &ReadRecord<'_, R>,
         setting: &ExplainContext<'_>,
         group: &Group<'_>,
+        wait: &Wait<'_>,
     ) -> SourceState {
         let hash = match group.number {
             0 => self.hash,
@@ -91,14 +100,20 @@ impl Source {
         };
         let cell = prefilter::cell_index(hash);
         let [tracked_until_q8, ..] = record.place(Row::Mark(cell));
+        let entry = Row::Source([self.key.hi, self.key.lo, group.number]);
         let known = RememberedSource {
-            entry: record.row(Row::Source([self.key.hi, self.key.lo, group.number])),
+            entry: record.row(entry),
             cell: record.place(Row::Cell(cell)),
             tracked_until_q8,
             name: prefilter::negative_name(hash, setting.kernel.generation),
         };
-        let mut account = SourceState::new(&known, group.set, group.rates, setting.now_q8());
-        account.limits.extend(window::of_source(record, setting, self, group));
+        let pairs = source_state::pairs(group.set, group.rates, None);
+        let mut account = SourceState::of_pairs(&known, group.set, &pairs, setting.now_q8());
+        for (state, (rate, place)) in account.limits.iter_mut().zip(&pairs) {
+            let words = source_state::places(group.set, rate, *place).into_iter().map(|place| (entry, place));
+            state.refused_for_ms = wait(group.number as u32, rate.meter, words.collect());
+        }
+        account.limits.extend(window::of_source(record, setting, self, group, wait));
         account
     }
 }

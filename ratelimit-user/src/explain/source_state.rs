@@ -19,8 +19,13 @@ use ratelimit_common::{
 use super::{
     remembered::RowWords,
     report::{CellState, LimitState, NegativeEntry, SourceState},
+    scratch::ScratchWord,
 };
 use crate::policy::{Reserve, is_leased};
+
+/// For how long a limit refuses packets for the service of a number, by its meter and its words: what the packet path answers, or nothing where it is not
+/// asked.
+pub(super) type Wait<'a> = dyn Fn(u32, Meter, Vec<ScratchWord>) -> Option<u64> + 'a;
 
 /// What is remembered of a source.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +46,6 @@ pub(super) const CELL: &str = "cell";
 const NONE: &str = "none";
 
 impl SourceState {
-    pub(super) fn new(known: &RememberedSource, set: &LimitSet, rates: &[Rate], now_q8: u64) -> Self {
-        Self::of_pairs(known, set, &pairs(set, rates, None), now_q8)
-    }
-
     /// The state under limits whose places in the entry are known.
     pub(super) fn of_pairs(
         known: &RememberedSource,
@@ -87,7 +88,7 @@ impl SourceState {
                 left: cell.room_q8() / sample_q8.max(1),
                 capacity: share_q8 / sample_q8.max(1),
             }),
-            denied: negative_entry(known, now_q8, &limits).filter(|_| prefiltered),
+            denied: negative_entry(known, now_q8).filter(|_| prefiltered),
             no_room_for_ms: None,
             proven_for_ms: entry.and_then(|bucket| proven_for_ms(&bucket, now_q8)),
             limits,
@@ -111,9 +112,8 @@ fn proven_for_ms(bucket: &RowWords, now_q8: u64) -> Option<u64> {
     proven.then(|| ms(left_q8 >> gcra::TIME_FRAC_BITS))
 }
 
-/// One limit as it is shown.
+/// One limit as it is shown. How long it refuses packets is left to the packet path.
 pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitState {
-    let wait_ns = level.wait_ns(unit_q8(limit));
     LimitState {
         rate: rate.to_string(),
         meter: rate.meter.name().to_owned(),
@@ -121,7 +121,7 @@ pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitStat
         capacity: level.capacity(limit),
         left: level.left(limit),
         full_in_ms: ms(level.full_in_ns()),
-        refused_for_ms: (wait_ns > 0).then(|| ms(wait_ns)),
+        refused_for_ms: None,
         leased: None,
     }
 }
@@ -151,20 +151,17 @@ pub(super) fn ms(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }
 
-/// A negative entry is renewed for as long as the limit behind it refuses.
-fn negative_entry(known: &RememberedSource, now_q8: u64, limits: &[LimitState]) -> Option<NegativeEntry> {
+fn negative_entry(known: &RememberedSource, now_q8: u64) -> Option<NegativeEntry> {
     let of_cell = known.cell[1..].iter().take(NEGATIVE_ENTRIES);
     let word = *of_cell.into_iter().find(|word| prefilter::denies(**word, known.name, now_q8))?;
-    let (reason, meter) = match prefilter::denied_by(word) {
-        NegativeCause::Bytes => (Reason::LimitBytes, Meter::Bytes),
-        NegativeCause::Packets => (Reason::LimitPackets, Meter::Packets),
+    let reason = match prefilter::denied_by(word) {
+        NegativeCause::Bytes => Reason::LimitBytes,
+        NegativeCause::Packets => Reason::LimitPackets,
         // The list and the totals themselves say more.
         NegativeCause::Blocked | NegativeCause::Shared => return None,
     };
     let left_ns = prefilter::denied_for_q8(word, now_q8) >> gcra::TIME_FRAC_BITS;
-    let of_limits = limits.iter().filter(|limit| limit.meter == meter.name());
-    let renewed = of_limits.filter_map(|limit| limit.refused_for_ms).max().unwrap_or(0);
-    Some(NegativeEntry { reason: reason.name().to_owned(), for_ms: ms(left_ns).max(renewed) })
+    Some(NegativeEntry { reason: reason.name().to_owned(), for_ms: ms(left_ns) })
 }
 
 /// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two
@@ -178,15 +175,28 @@ pub(super) fn pairs(set: &LimitSet, rates: &[Rate], reserve: Option<Reserve>) ->
             _ => limit,
         };
         let free = set.limits.iter().enumerate().filter(|(place, slot)| {
-            slot.meter != NO_METER
-                && (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT | HELD))
-                    == (limit.meter, limit.cost_fp, limit.frac_bits)
-                && pairs.iter().all(|(_, taken)| taken != place)
+            slot.meter != NO_METER && is_priced(slot, &limit) && pairs.iter().all(|(_, taken)| taken != place)
         });
         let nearest = free.min_by_key(|(_, slot)| slot.tolerance_q8.abs_diff(limit.tolerance_q8));
         pairs.extend(nearest.map(|(place, _)| (*rate, place)));
     }
     pairs
+}
+
+fn is_priced(slot: &Limit, limit: &Limit) -> bool {
+    (slot.meter, slot.cost_fp, slot.frac_bits & !(COUNTS_BYTES | SOFT | HELD))
+        == (limit.meter, limit.cost_fp, limit.frac_bits)
+}
+
+/// The places of all buckets that a rate has: its own, and that of its margin, which is what refuses packets above a soft limit.
+pub(super) fn places(set: &LimitSet, rate: &Rate, own: usize) -> Vec<usize> {
+    let margin = match (rate.manner.margin(true), rate.limit()) {
+        (percent @ 1.., Ok(limit)) => Some(Rate::widened(&limit, percent)),
+        _ => None,
+    };
+    let is_margin = |slot: &Limit| !slot.is_soft() && margin.is_some_and(|margin| is_priced(slot, &margin));
+    let all = set.limits.iter().enumerate();
+    all.filter(|(place, slot)| *place == own || is_margin(slot)).map(|(place, _)| place).collect()
 }
 
 #[cfg(test)]

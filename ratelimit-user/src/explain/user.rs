@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 
-use ratelimit_common::{abi::lease::lease_place, limit::gcra::ahead_q8};
+use ratelimit_common::{
+    abi::{lease::lease_place, service::NO_SERVICE},
+    limit::gcra::ahead_q8,
+};
 
 use super::{
     ExplainContext, listing,
     record::ReadRecord,
     remembered::{Remembered, Row, RowWords},
     report::{SourceState, UserState},
-    source_state::{self, RememberedSource},
+    source_state::{self, RememberedSource, Wait},
     window,
 };
 
@@ -18,6 +21,7 @@ pub(super) fn state<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
     address: IpAddr,
+    wait: &Wait<'_>,
 ) -> Option<UserState> {
     let index = record.listed?.user.checked_sub(1).map(u32::from)?;
     let name =
@@ -25,10 +29,19 @@ pub(super) fn state<R: Remembered>(
     let user = setting.policy.users().get(name)?;
     let set = &record.user_limits;
     // Users have no prefilter: their buckets are always there.
-    let entry = Some(record.place(Row::User(index)));
-    let known = RememberedSource { entry, cell: RowWords::default(), tracked_until_q8: 0, name: 0 };
+    let row = Row::User(index);
+    let known = RememberedSource {
+        entry: Some(record.place(row)),
+        cell: RowWords::default(),
+        tracked_until_q8: 0,
+        name: 0,
+    };
     let pairs = source_state::pairs(set, user.network(), setting.reserve);
     let mut limits = SourceState::of_pairs(&known, set, &pairs, setting.now_q8()).limits;
+    for (state, (rate, place)) in limits.iter_mut().zip(&pairs) {
+        let words = source_state::places(set, rate, *place).into_iter().map(|place| (row, place));
+        state.refused_for_ms = wait(NO_SERVICE, rate.meter, words.collect());
+    }
     for (state, (_, place)) in limits.iter_mut().zip(&pairs).filter(|(_, (_, place))| set.is_leased(*place)) {
         let at = lease_place(index, *place as u32);
         let (lease, [used, ..]) = (record.lease(at), record.place(Row::Spent(at)));
@@ -36,9 +49,8 @@ pub(super) fn state<R: Remembered>(
         let units = if lasts { lease.ceiling.saturating_sub(used) } else { 0 };
         state.leased = Some(units);
         state.left += units;
-        state.refused_for_ms = state.refused_for_ms.filter(|_| units == 0);
     }
-    limits.extend(window::of_user(record, setting, index, user.network()));
+    limits.extend(window::of_user(record, setting, index, user.network(), wait));
     Some(UserState {
         name: user.name().to_owned(),
         plan: user.plan().map(str::to_owned),

@@ -4,12 +4,13 @@ use std::sync::atomic::AtomicU64;
 
 use ratelimit_common::{
     abi::{
-        LimitSet, WindowLimit,
+        LimitSet, Meter, WindowLimit,
+        service::NO_SERVICE,
         window::{MAX_WINDOWS, SET_WINDOWS, WindowKind},
     },
     limit::{
         rate::Rate,
-        window::{fixed, sliding, sliding::SUB_WINDOWS, weighted},
+        window::{Window, fixed, sliding, sliding::SUB_WINDOWS, weighted},
     },
 };
 
@@ -18,8 +19,9 @@ use super::{
     record::ReadRecord,
     remembered::{Remembered, Row, RowWords},
     report::LimitState,
+    scratch::{ScratchWord, all_words},
     source::{Group, Source},
-    source_state::ms,
+    source_state::{Wait, ms},
 };
 
 /// The windows of one source in a group.
@@ -28,10 +30,14 @@ pub(super) fn of_source<R: Remembered>(
     setting: &ExplainContext<'_>,
     source: &Source,
     group: &Group<'_>,
+    wait: &Wait<'_>,
 ) -> Vec<LimitState> {
-    states(setting, group.set, group.rates, |place, limit| {
+    let row = |place: usize, limit: &WindowLimit| {
         let name = limit.name | (place as u64) << 16 | group.number;
-        record.place(Row::Window([source.key.hi, source.key.lo, name]))
+        Row::Window([source.key.hi, source.key.lo, name])
+    };
+    states(record, setting, (group.set, group.rates), row, |meter, words| {
+        wait(group.number as u32, meter, words)
     })
 }
 
@@ -41,28 +47,39 @@ pub(super) fn of_user<R: Remembered>(
     setting: &ExplainContext<'_>,
     user: u32,
     rates: &[Rate],
+    wait: &Wait<'_>,
 ) -> Vec<LimitState> {
-    states(setting, &record.user_limits, rates, |place, _| {
-        record.place(Row::UserWindow(user * SET_WINDOWS as u32 + place as u32))
-    })
+    let row = |place: usize, _: &WindowLimit| Row::UserWindow(user * SET_WINDOWS as u32 + place as u32);
+    states(record, setting, (&record.user_limits, rates), row, |meter, words| wait(NO_SERVICE, meter, words))
 }
 
-fn states(
+fn states<R: Remembered>(
+    record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
-    set: &LimitSet,
-    rates: &[Rate],
-    words: impl Fn(usize, &WindowLimit) -> RowWords,
+    (set, rates): (&LimitSet, &[Rate]),
+    row: impl Fn(usize, &WindowLimit) -> Row,
+    wait: impl Fn(Meter, Vec<ScratchWord>) -> Option<u64>,
 ) -> Vec<LimitState> {
+    // All windows of the set that count a rate in this one.
+    let counted_in = |window: Window, rate: &Rate| {
+        let meter = rate.meter as u16;
+        (0..SET_WINDOWS).filter_map(move |place| {
+            let index = usize::from(set.windows[place].checked_sub(1)?) % MAX_WINDOWS;
+            let limit = &setting.kernel.windows[index];
+            (limit.window == window && limit.meter == meter).then_some((place, limit))
+        })
+    };
     let mut states = Vec::new();
     for rate in rates.iter().filter(|rate| rate.manner.algorithm.is_window()) {
         let Ok(window) = rate.window(0) else { continue };
-        let place = (0..SET_WINDOWS).find_map(|place| {
-            let index = usize::from(set.windows[place].checked_sub(1)?) % MAX_WINDOWS;
-            let limit = &setting.kernel.windows[index];
-            (limit.window == window && limit.meter == rate.meter as u16).then_some((place, limit))
-        });
-        let Some((place, limit)) = place else { continue };
-        states.push(state(rate, limit, words(place, limit), setting.now_ns));
+        let Some((place, limit)) = counted_in(window, rate).next() else { continue };
+        let mut state = state(rate, limit, record.place(row(place, limit)), setting.now_ns);
+        // What refuses packets above a soft limit is the window of its margin.
+        let margin =
+            rate.window(rate.manner.margin(true)).into_iter().flat_map(|wide| counted_in(wide, rate));
+        let all = margin.chain([(place, limit)]).flat_map(|(place, limit)| all_words(row(place, limit)));
+        state.refused_for_ms = wait(rate.meter, all.collect());
+        states.push(state);
     }
     states
 }
@@ -92,7 +109,7 @@ fn state(rate: &Rate, limit: &WindowLimit, words: RowWords, now_ns: u64) -> Limi
         capacity,
         left,
         full_in_ms: if used == 0 { 0 } else { ms(full_ns) },
-        refused_for_ms: (left == 0).then(|| ms(full_ns)),
+        refused_for_ms: None,
         leased: None,
     }
 }

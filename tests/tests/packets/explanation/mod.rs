@@ -81,6 +81,14 @@ impl Site {
     }
 }
 
+/// Waits, and holds a wait that was told against the packet path: a frame is refused one millisecond before the wait is over, and passes when it is.
+fn hold_to(site: &Site, wait_ms: u64, frame: &[u8], refused: Reason) {
+    site.wait_ms(wait_ms - 1);
+    assert_eq!(site.drop_reason(frame), Some(refused), "one millisecond before {wait_ms} ms are over");
+    site.wait_ms(1);
+    assert_eq!(site.drop_reason(frame), None, "after {wait_ms} ms");
+}
+
 fn block(until_ns: u64, reason: &str) -> ListEntry {
     let mut entry = ListEntry { own_blocked_until_ns: until_ns, ..ListEntry::EMPTY };
     entry.reason_len = reason.len() as u32;

@@ -17,7 +17,7 @@ use ratelimit_user::{
     explain::{ExplainedRefusal, Explanation, Remembered, Row, RowWords},
 };
 
-use super::{Site, left, smallest, udp_to};
+use super::{Site, hold_to, left, smallest, udp_to};
 
 /// A host whose other CPU has taken something from every total.
 struct TwoCpus<'m>(MemoryTables<'m>, Share);
@@ -275,4 +275,27 @@ fn every_prefix_that_is_spent_tells_the_wait_after_which_a_packet_passes() {
     assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPrefix));
     site.wait_ms(1);
     assert_eq!(site.drop_reason(&smallest(source)), None);
+}
+
+#[test]
+fn a_total_that_is_spent_tells_when_a_packet_passes_whoever_the_packet_counts_as() {
+    let total = "total = [\"1000 packets/hour burst 1000\"]\n";
+    for (host, service, reason) in [(total, "", Reason::HostTotal), ("", total, Reason::ServiceTotal)] {
+        // Only its SYNs have state: whatever else the source sends counts as sent by nobody known, of whom a total keeps a quarter back.
+        for limits in ["80 syns/hour burst 80", "100000 packets/s"] {
+            let text = format!(
+                "[host]\n{host}[source]\nlimits = [\"{limits}\"]\nladder = false\n\
+                 [[service]]\nname = \"probe\"\nmatch = {{ protocol = 253 }}\n{service}"
+            );
+            let site = Site::new(&text, Lists::new());
+            let source = Ipv4Addr::new(192, 0, 2, 7);
+            let syn = Ipv4::from(source).tcp_frame(SYN);
+            assert!((0..30).all(|_| site.drop_reason(&syn).is_none()));
+            while site.drop_reason(&smallest(source)).is_none() {}
+            let told = site.explain(source);
+            let spent = told.host.iter().chain(told.services.iter().flat_map(|one| &one.totals)).next();
+            let wait = spent.unwrap().refused_for_ms.unwrap();
+            hold_to(&site, wait, &smallest(source), reason);
+        }
+    }
 }

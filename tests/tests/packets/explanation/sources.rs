@@ -10,7 +10,7 @@ use ratelimit_tests::{
 };
 use ratelimit_user::compile::lists::Lists;
 
-use super::{Site, left, smallest};
+use super::{Site, hold_to, left, smallest};
 
 #[test]
 fn an_address_never_seen_is_told_what_would_apply() {
@@ -198,4 +198,71 @@ network = ["30 packets/hour fixed-window soft 10%"]
     }
     assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPackets));
     assert!(site.explain([192, 0, 2, 7]).own.limits[0].refused_for_ms.is_some());
+}
+
+#[test]
+fn a_window_that_is_spent_tells_when_a_packet_passes_which_is_before_it_is_empty() {
+    for algorithm in ["fixed-window", "sliding-window", "sliding-window-weighted"] {
+        for (limits, reason) in [
+            ("[source]\nladder = false\nlimits = [LIMIT]\n", Reason::LimitPackets),
+            (
+                "[source]\nladder = false\nlimits = [\"1000 packets/s\"]\n[[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]\nnetwork = [LIMIT]\n",
+                Reason::LimitUser,
+            ),
+        ] {
+            let text = limits.replace("LIMIT", &format!("\"20 packets/hour {algorithm}\""));
+            let site = Site::new(&text, Lists::new());
+            let frame = smallest(Ipv4Addr::new(192, 0, 2, 7));
+            // Half of it now and half of it later, so that what was counted first goes first.
+            assert!((0..10).all(|_| site.drop_reason(&frame).is_none()), "{text}");
+            site.wait_ms(1_000_000);
+            while site.drop_reason(&frame).is_none() {}
+            let told = site.explain([192, 0, 2, 7]);
+            let limit = told.user.map_or(told.own.limits, |user| user.limits).remove(0);
+            let wait = limit.refused_for_ms.unwrap();
+            assert_eq!(wait < limit.full_in_ms, algorithm != "fixed-window", "{limit:?}");
+            hold_to(&site, wait, &frame, reason);
+        }
+    }
+}
+
+#[test]
+fn a_soft_limit_refuses_nothing_before_its_margin_is_spent_and_then_tells_when_a_packet_passes() {
+    for limit in ["100 packets/hour soft 10%", "100 packets/hour fixed-window soft 10%"] {
+        let text = format!("[source]\nladder = false\ngate = false\nlimits = [\"{limit}\"]\n");
+        let site = Site::new(&text, Lists::new());
+        let frame = smallest(Ipv4Addr::new(192, 0, 2, 7));
+        let told = || site.explain([192, 0, 2, 7]).own.limits.remove(0);
+        while told().left > 0 {
+            assert_eq!(site.drop_reason(&frame), None, "{limit}");
+        }
+        let mut above = 0;
+        while told().refused_for_ms.is_none() {
+            assert_eq!(site.drop_reason(&frame), None, "{limit}: within its margin");
+            above += 1;
+        }
+        assert!((8..=11).contains(&above), "{limit}: {above} packets above it");
+        hold_to(&site, told().refused_for_ms.unwrap(), &frame, Reason::LimitPackets);
+    }
+}
+
+#[test]
+fn of_two_limits_in_packets_each_tells_its_own_wait_and_a_packet_passes_after_the_longer() {
+    let text =
+        "[source]\nladder = false\nlimits = [\"10 packets/s burst 80\", \"100 packets/hour burst 100\"]\n";
+    let site = Site::new(text, Lists::new());
+    let frame = smallest(Ipv4Addr::new(192, 0, 2, 7));
+    let told = || site.explain([192, 0, 2, 7]).own;
+    for _ in 0..1_000 {
+        if told().limits.iter().all(|limit| limit.refused_for_ms.is_some()) {
+            break;
+        }
+        site.drop_reason(&frame);
+        if told().limits[1].refused_for_ms.is_none() {
+            site.wait_ms(10);
+        }
+    }
+    let [fast, slow] = [0, 1].map(|place| told().limits[place].refused_for_ms.unwrap());
+    assert!(fast <= 100 && slow > 10_000, "{fast} and {slow} ms");
+    hold_to(&site, slow, &frame, Reason::LimitPackets);
 }
