@@ -1,6 +1,6 @@
 //! Telling the daemon of single refused packets: a few of them, so that a flood costs nothing more for it.
 //!
-//! Two things hold it down. A source is told of once in [`QUIET_Q8`], so that one which floods does not take the place of everybody else's
+//! Two things hold it down. A source is told of once in `QUIET_Q8`, so that one which floods does not take the place of everybody else's
 //! packets; and each CPU has a budget, for floods in which every packet has another source. Nobody is told of packets that are
 //! refused without a look at their buckets: those of a source that is known to be over a limit, and of untracked sources when nothing is left for them.
 

@@ -24,7 +24,7 @@ pub(crate) fn first_end<'c>(chain: impl IntoIterator<Item = &'c [u8]>) -> Option
 
 /// When a certificate in DER ends, in seconds since 1970.
 ///
-/// Certificate ::= SEQUENCE { tbs SEQUENCE { [0] version OPTIONAL, serial, algorithm, issuer, validity SEQUENCE { from, until }, .. }, .. }
+/// `Certificate ::= SEQUENCE { tbs SEQUENCE { [0] version OPTIONAL, serial, algorithm, issuer, validity SEQUENCE { from, until }, .. }, .. }`
 fn expires(der: &[u8]) -> Option<u64> {
     let (_, certificate, _) = element(der)?;
     let (_, mut tbs, _) = element(certificate)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, where unsafe code may live, and the words of the glossary.
+//! `cargo xtask lint`: formatting, clippy, where unsafe code may live, the words of the glossary, and links in comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,17 @@ pub(crate) fn run(install: Install) -> Result<()> {
     setup::ensure(&[&setup::KERNEL_BUILD[..], &setup::LINTERS].concat(), install)?;
     check_all_but_host_crates()?;
     eprintln!("lint: clippy, host crates");
-    tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    tool::run(tool::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    eprintln!("lint: links in comments");
+    check_links()
+}
+
+/// Every link from a comment leads to something, private items included. Not a part of `cargo xtask test`: that compiles dependencies to run them, and
+/// rustdoc wants them checked, as clippy does.
+fn check_links() -> Result<()> {
+    let mut cargo = tool::cargo();
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    tool::run(cargo.args(["doc", "--workspace", "--no-deps", "--document-private-items"]))
 }
 
 /// The checks that are no part of a build by clippy (`compile.rs`), without the setup.

@@ -57,7 +57,7 @@ enum Command {
     Bench(bench::Options),
     /// Feed arbitrary bytes to what reads policies, requests and rates, guided by coverage
     Fuzz(fuzz::Options),
-    /// Check formatting, clippy on both targets, where unsafe code may live, and the words of the glossary
+    /// Check formatting, clippy on both targets, where unsafe code may live, the words of the glossary, and links in comments
     Lint,
     /// Put faults into the code, one at a time, and see whether the unit tests notice
     Mutants(mutants::Options),

@@ -14,7 +14,7 @@ pub fn words(parts: &[&[u64]]) -> RowWords {
     words
 }
 
-/// What a row with a key is found by: an [`EntryKey`] or a [`PrefixKey`].
+/// What a row with a key is found by: an [`EntryKey`](ratelimit_common::abi::EntryKey) or a [`PrefixKey`](ratelimit_common::abi::PrefixKey).
 pub type RowKey = [u64; 3];
 
 /// One row of one table. A number is the place in an array.
@@ -52,7 +52,7 @@ pub enum Row {
     Share(u32),
     /// A service's bucket of SYNs, then until when SYNs are answered with cookies.
     Syn(u32),
-    /// The bucket of one of a CPU's budgets, see [`CpuBudget`].
+    /// The bucket of one of a CPU's budgets, see [`CpuBudget`](crate::tables::CpuBudget).
     Budget(u32),
     /// The bucket of an interface, for frames without a source.
     Link(u32),
@@ -60,7 +60,7 @@ pub enum Row {
     LinkCell(u32),
     /// Until when the daemon is not told again of the sources of a slot.
     Quiet(u32),
-    /// What a CPU keeps for the express lane, see [`LaneWord`].
+    /// What a CPU keeps for the express lane, see [`LaneWord`](crate::tables::LaneWord).
     Lane,
 }
 

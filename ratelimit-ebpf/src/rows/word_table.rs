@@ -13,47 +13,47 @@ pub(super) const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 /// A table of rows. Tables whose rows have keys come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WordTable {
-    /// The table of [`Row::Source`].
+    /// The table of [`super::Row::Source`].
     Source,
-    /// The table of [`Row::Window`].
+    /// The table of [`super::Row::Window`].
     Window,
-    /// The table of [`Row::KeptWindow`].
+    /// The table of [`super::Row::KeptWindow`].
     KeptWindow,
-    /// The table of [`Row::Prefix`].
+    /// The table of [`super::Row::Prefix`].
     Prefix,
-    /// The table of [`Row::Mark`].
+    /// The table of [`super::Row::Mark`].
     Mark,
-    /// The table of [`Row::Proven`].
+    /// The table of [`super::Row::Proven`].
     Proven,
-    /// The table of [`Row::Cell`].
+    /// The table of [`super::Row::Cell`].
     Cell,
-    /// The table of [`Row::PrefixCell`].
+    /// The table of [`super::Row::PrefixCell`].
     PrefixCell,
-    /// The table of [`Row::Fair`].
+    /// The table of [`super::Row::Fair`].
     Fair,
-    /// The table of [`Row::Asked`].
+    /// The table of [`super::Row::Asked`].
     Asked,
-    /// The table of [`Row::User`].
+    /// The table of [`super::Row::User`].
     User,
-    /// The table of [`Row::UserWindow`].
+    /// The table of [`super::Row::UserWindow`].
     UserWindow,
-    /// The table of [`Row::Spent`].
+    /// The table of [`super::Row::Spent`].
     Spent,
-    /// The table of [`Row::Total`].
+    /// The table of [`super::Row::Total`].
     Total,
-    /// The table of [`Row::Share`].
+    /// The table of [`super::Row::Share`].
     Share,
-    /// The table of [`Row::Syn`].
+    /// The table of [`super::Row::Syn`].
     Syn,
-    /// The table of [`Row::Budget`].
+    /// The table of [`super::Row::Budget`].
     Budget,
-    /// The table of [`Row::Link`].
+    /// The table of [`super::Row::Link`].
     Link,
-    /// The table of [`Row::LinkCell`].
+    /// The table of [`super::Row::LinkCell`].
     LinkCell,
-    /// The table of [`Row::Quiet`].
+    /// The table of [`super::Row::Quiet`].
     Quiet,
-    /// The table of [`Row::Lane`].
+    /// The table of [`super::Row::Lane`].
     Lane,
 }
 

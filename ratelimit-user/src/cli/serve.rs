@@ -43,7 +43,7 @@ use crate::{
 /// Answer questions about requests, without guarding any interface; prints "ready" when listening.
 ///
 /// For hosts that guard no interface, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
-/// their limits are not blocked in the kernel, and the policy needs no [source]. `ratelimit run` does this and guards interfaces as well.
+/// their limits are not blocked in the kernel, and the policy needs no `[source]`. `ratelimit run` does this and guards interfaces as well.
 ///
 /// SIGHUP reads the policy again. A broken policy changes nothing.
 ///

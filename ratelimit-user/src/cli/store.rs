@@ -15,7 +15,7 @@ const VARIABLE: &str = "RATELIMIT_REDIS_PASSWORD";
 /// The store, instead of the policy's.
 #[derive(Clone, Debug, Args)]
 pub(super) struct StoreOptions {
-    /// The store that hosts share, instead of [cluster] redis in the policy: redis://, rediss://, redis+sentinel:// or
+    /// The store that hosts share, instead of `[cluster] redis` in the policy: redis://, rediss://, redis+sentinel:// or
     /// redis+cluster://, without a password
     #[arg(long, value_name = "URL")]
     redis: Option<String>,

@@ -3,10 +3,10 @@
 //! - **The store's order decides.** For each prefix there is one record, and its last change is what holds, on every host. A host's own
 //!   edits hold here at once, before the store has them; when it has, its word holds, which may be somebody else's later edit.
 //! - **Each host judges for itself.** A block that would cut off whoever must reach this host is refused here, and kept with the reason;
-//!   it is judged again when it changes and when [`Blocks::judge_again`] is called. What is malformed or absurd is ignored.
-//! - **A block of this host alone is its own.** See [`layers`](self::layers): a change of the cluster's block never takes it away.
+//!   it is judged again when it changes and when `Blocks::judge_again` is called. What is malformed or absurd is ignored.
+//! - **A block of this host alone is its own.** See `layers`: a change of the cluster's block never takes it away.
 //! - **A store that lost something.** It says up to which version its memory is whole (`base`). A host that knows better keeps what it has,
-//!   and gives it back: its own edits at once, those of others if nobody else has for [`ADOPTED_AFTER_NS`]. What was said since is never
+//!   and gives it back: its own edits at once, those of others if nobody else has for `ADOPTED_AFTER_NS`. What was said since is never
 //!   overwritten by that.
 
 mod layers;

@@ -2,12 +2,12 @@
 //!
 //! | algorithm | words | most in any interval W of its window's length | least |
 //! |---|---|---|---|
-//! | [`bucket`] | 2 | burst + rate x W | the same, for whoever always asks |
-//! | [`soft`] | 4 | the same with its margin, and which of it is above | the same |
-//! | [`fixed`] | 1 | 2 x limit, across an edge | the limit in every aligned window |
-//! | [`sliding`] | 32 | **the limit** | the limit in every 61/60 windows |
-//! | [`weighted`] | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
-//! | [`log`] | 1 + what it has counted, up to the limit or a larger one before | **the limit** | the limit |
+//! | `bucket` | 2 | burst + rate x W | the same, for whoever always asks |
+//! | `soft` | 4 | the same with its margin, and which of it is above | the same |
+//! | `fixed` | 1 | 2 x limit, across an edge | the limit in every aligned window |
+//! | `sliding` | 32 | **the limit** | the limit in every 61/60 windows |
+//! | `weighted` | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
+//! | `log` | 1 + what it has counted, up to the limit or a larger one before | **the limit** | the limit |
 //!
 //! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
 //! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where

@@ -211,7 +211,7 @@ const MAX_NAME: usize = 32;
 pub const DEFAULT_DSCP: u8 = 8;
 
 impl Service {
-    /// A service as given; [`Services::new`] judges it.
+    /// A service as given; [`Services::new`](super::Services::new) judges it.
     pub fn new(
         name: String,
         carrier: impl Into<Carrier>,

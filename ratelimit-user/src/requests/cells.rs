@@ -9,7 +9,7 @@
 //! five of seven places are taken before the first key has to go. What makes way when both sets are full is one of their sixteen that
 //! nobody has asked about for as many new keys as any, which is among the oldest of all. The usual tables with exact order of use take three to five times the space.
 //!
-//! What keeps every unit is elsewhere, in rings that grow ([`super::rings`]), and its word is the number of one. Then not only the number of keys is bounded but
+//! What keeps every unit is elsewhere, in rings that grow (`rings`), and its word is the number of one. Then not only the number of keys is bounded but
 //! also the bytes of all rings, by whoever has several tables: it has keys make way with [`Cells::drop_a_log`].
 //!
 //! What decides the speed is lines of memory that another CPU has written to. So everything about a key lies together, and to look at a key

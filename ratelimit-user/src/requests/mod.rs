@@ -3,7 +3,7 @@
 //! ```text
 //! request -> counter keys (which keys, which limits) -> judge (look at all, charge all or none) -> decision
 //! ```
-//! Pure but for the table of keys, which [`table`] and [`cells`] keep within its bounds; time is an argument. [`crate::meter`] has the algorithms.
+//! Pure but for the table of keys, which `table` and [`cells`] keep within its bounds; time is an argument. [`crate::meter`] has the algorithms.
 //!
 //! [`decision_service`] is where all protocols ask: it has the clock, and asks the store about limits that hold on all hosts.
 

@@ -7,7 +7,7 @@
 //! moves: asks once a second whether the store is elsewhere by now
 //! checkup: looks every five seconds whether servers still take writes, and keep what they are told
 //! ```
-//! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline ([`bulk`]), and whoever finds a server
+//! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline (`bulk`), and whoever finds a server
 //! of no use says so to the search and goes on. Nobody waits for another's slow call.
 
 mod bulk;

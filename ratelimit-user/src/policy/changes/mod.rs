@@ -1,6 +1,6 @@
 //! What lies between two policies, as rows a person can read. Pure, and independent of the order in either file.
 //!
-//! Each policy is flattened into [`subjects`] with fields in words; what differs is a row. A new key of the policy is one more
+//! Each policy is flattened into `subjects` with fields in words; what differs is a row. A new key of the policy is one more
 //! field in the `fields` of its type.
 
 mod cluster;

@@ -1,7 +1,7 @@
 //! `CL.THROTTLE` as redis-cell answers it, and `THROTTLE` as throttlecrab does: limits that the caller describes with every question.
 //!
 //! Both count in nanoseconds: one unit costs `interval = period / count`, whole nanoseconds, and a key may owe `limit x interval`. That is a
-//! [`Bucket`](crate::meter::Bucket) which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
+//! [`RequestBucket`](crate::meter::RequestBucket) which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
 //! same time when a caller comes with other numbers for the same key.
 
 use super::reply::RespReply;
