@@ -41,9 +41,8 @@ use std::{fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
 
-use crate::{interrupt::Interrupted, run::Request};
+use crate::{interrupt::Interrupted, report::Report, run::Request};
 
 /// Where the plot is saved.
 const PLOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.svg");
@@ -111,7 +110,7 @@ fn bench(options: &Options) -> Result<()> {
     if options.save {
         fs::write(PLOT, plot::svg(&report)).with_context(|| format!("cannot write {PLOT}"))?;
     }
-    show(options, &report, &text::shown(&report), "packets.txt")
+    show(options, &report, "packets.txt")
 }
 
 fn ask(options: &Options) -> Result<()> {
@@ -119,12 +118,12 @@ fn ask(options: &Options) -> Result<()> {
         println!("{}", requests::memory::grown(state, options.quick)?);
         return Ok(());
     }
-    let report = requests::run(request(options)?)?;
-    show(options, &report, &report.text(), "requests.txt")
+    show(options, &requests::run(request(options)?)?, "requests.txt")
 }
 
 /// Prints a report, and saves its text if that was asked for.
-fn show(options: &Options, report: &impl Serialize, text: &str, file: &str) -> Result<()> {
+fn show(options: &Options, report: &Report, file: &str) -> Result<()> {
+    let text = text::shown(report);
     match options.output {
         Output::Text => print!("{text}"),
         Output::Json => println!("{}", serde_json::to_string_pretty(report)?),

@@ -1,4 +1,4 @@
-//! What was measured of packets: everything that the text, the JSON and the plot show.
+//! What was measured, of packets or of requests: everything that the text, the JSON and the plot show.
 
 use serde::Serialize;
 
@@ -18,9 +18,13 @@ pub(crate) struct Report {
     pub(crate) command: String,
     pub(crate) rounds: usize,
     pub(crate) round_seconds: f64,
-    pub(crate) frame_len: usize,
     pub(crate) notes: Vec<String>,
     pub(crate) targets: Vec<Reached>,
+    /// Requests: each protocol, the library, leases, memory.
+    pub(crate) comparisons: Vec<Comparison>,
+    #[serde(flatten)]
+    pub(crate) request_cpus: Option<RequestCpus>,
+    pub(crate) frame_len: usize,
     /// Generator and receiver on one core.
     pub(crate) one_core: Vec<Comparison>,
     /// The receiver on a core of its own.
@@ -35,6 +39,13 @@ pub(crate) struct Report {
     pub(crate) honest: Option<Honest>,
     /// Changes of a long policy.
     pub(crate) apply: Vec<Step>,
+}
+
+/// Which CPU does what while requests are measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct RequestCpus {
+    pub(crate) server_cpu: usize,
+    pub(crate) client_cpu: usize,
 }
 
 /// A case with frames of another length.

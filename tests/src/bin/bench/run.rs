@@ -91,7 +91,7 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         round_seconds: pace.round.as_secs_f64(),
         frame_len: request.frame_len,
         notes: setting.notes,
-        targets: Vec::new(),
+        ..Report::default()
     };
     report.targets = targets::of_packets(&report.one_core, &report.same_source, report.honest.as_ref());
     Ok(report)

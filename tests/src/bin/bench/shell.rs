@@ -3,10 +3,10 @@
 use std::{
     ffi::OsStr,
     io::Write as _,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 /// Runs a program to its end and returns what it printed.
 pub(crate) fn run<I: IntoIterator<Item: AsRef<OsStr>>>(program: &str, words: I) -> Result<String> {
@@ -25,9 +25,7 @@ pub(crate) fn fed(command: &mut Command, input: &str) -> Result<()> {
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let done = child.wait_with_output().with_context(|| format!("cannot wait for `{shown}`"))?;
     // The complaint of a program says more than a pipe that broke.
-    if !done.status.success() {
-        bail!("`{shown}` ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
-    }
+    succeeded(&shown, &done)?;
     written.transpose().with_context(|| format!("`{shown}` did not read its input"))?;
     Ok(())
 }
@@ -36,10 +34,14 @@ pub(crate) fn fed(command: &mut Command, input: &str) -> Result<()> {
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let done = command.output().with_context(|| format!("cannot start `{shown}`"))?;
-    if !done.status.success() {
-        bail!("`{shown}` ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
-    }
+    succeeded(&shown, &done)?;
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+fn succeeded(shown: &str, done: &Output) -> Result<()> {
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "`{shown}` ended with {}: {}", done.status, complaint.trim());
+    Ok(())
 }
 
 fn shown(command: &Command) -> String {

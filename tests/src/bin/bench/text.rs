@@ -4,14 +4,14 @@ use std::iter::once;
 
 use crate::{
     apply::Step,
-    comparison::{Cell, Comparison},
+    comparison::{Cell, Comparison, Unit},
     contestant::{self, YARDSTICK},
     cost::{Cost, growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
     honest::{Goodput, SynFlood, Visits},
-    report::{LongerFrames, Report},
+    report::{LongerFrames, Report, RequestCpus},
     spread::Spread,
     table::titled,
-    targets::{self, OURS},
+    targets::{self, OURS, OURS_LEASE},
 };
 
 const ONE_CORE: &str = "generator and receiver on one core";
@@ -22,9 +22,13 @@ pub(crate) fn shown(report: &Report) -> String {
     let rounds = format!("median (quartiles) of {} rounds of {} s", report.rounds, report.round_seconds);
     let speed = format!("{} byte frames; {rounds}", report.frame_len);
     let mut text = report.machine.heading(&report.command, &report.notes);
+    if let Some(RequestCpus { server_cpu, client_cpu }) = report.request_cpus {
+        text += &format!("{rounds}; servers on CPU {server_cpu}, clients on CPU {client_cpu}\n");
+    }
     text += &wire(&report.one_core, ONE_CORE, &speed);
     text += &against_others(&report.one_core);
     text += &targets::shown(&report.targets);
+    text.extend(report.comparisons.iter().map(comparison));
     text += &wire(&report.two_cores, TWO_CORES, &speed);
     text += &paths(&report.paths);
     text.extend(report.growth.iter().map(growth));
@@ -37,6 +41,30 @@ pub(crate) fn shown(report: &Report) -> String {
         text += &syn_flood(&honest.syn_flood);
     }
     text + &apply(&report.apply)
+}
+
+/// One comparison of requests: ratios before rates.
+fn comparison(comparison: &Comparison) -> String {
+    // The contestant that is compared with all others; none where the value itself is what counts.
+    let ours = [OURS_LEASE, OURS].into_iter().find_map(|name| comparison.cell(name));
+    let (value_head, unit, digits) = match comparison.unit {
+        Unit::PacketsPerSecond => ("million packets/s", 1e6, 1),
+        Unit::DecisionsPerSecond => ("thousand decisions/s", 1e3, 1),
+        Unit::P99Microseconds => ("p99, microseconds", 1.0, 0),
+        Unit::Megabytes => ("MB beyond the empty process", 1.0, 1),
+    };
+    let has_p99 = comparison.cells.iter().any(|cell| !cell.beside.is_empty());
+    let ratio_head = ours.map(|cell| format!("{} against it", cell.title));
+    let heads = once("").chain(ratio_head.as_deref()).chain([value_head]).chain(has_p99.then_some("p99, ms"));
+    let row = |cell: &Cell| {
+        let ratio = ours
+            .map(|ours| Spread::shown_or_dash(comparison.ratio(ours.contestant, cell.contestant), 1.0, 2));
+        let value = Spread::shown_or_dash(cell.spread, unit, digits);
+        let p99 = has_p99.then(|| Spread::shown_or_dash(cell.beside_spread, 1.0, 2));
+        once(cell.title.to_owned()).chain(ratio).chain([value]).chain(p99).collect()
+    };
+    let rows = comparison.cells.iter().map(row).collect();
+    titled(&comparison.title, &heads.collect::<Vec<_>>(), rows)
 }
 
 fn wire(cases: &[Comparison], rig: &str, speed: &str) -> String {
@@ -203,33 +231,45 @@ fn apply(steps: &[Step]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        comparison::{Cell, Comparison, Sample, Unit},
-        report::Report,
-    };
+    use super::*;
+    use crate::comparison::Sample;
 
-    fn case(title: &str, cells: &[(&'static str, f64)]) -> Comparison {
-        let mut case = Comparison::new("1", title, Unit::PacketsPerSecond);
-        for (name, millions) in cells {
+    fn measured(title: &str, unit: Unit, beside: f64, cells: &[(&'static str, f64)]) -> Comparison {
+        let mut comparison = Comparison::new("1", title, unit);
+        for (name, value) in cells {
             let mut cell = Cell::new(name, name);
-            cell.add(Sample { value: millions * 1e6, beside: Some(1e3) });
-            case.cells.push(cell);
+            cell.add(Sample { value: *value, beside: Some(beside) });
+            comparison.cells.push(cell);
         }
-        case
+        comparison
     }
 
     #[test]
     fn ratios_come_before_rates_and_whoever_is_only_in_the_second_case_has_a_row() {
+        let case = |title, cells: &[(&'static str, f64)]| measured(title, Unit::PacketsPerSecond, 1e3, cells);
         let one_core = vec![
-            case("1 source", &[("bare", 10.0), ("ours", 8.0)]),
-            case("1 M", &[("bare", 10.0), ("as-many", 4.0), ("ours", 8.0)]),
+            case("1 source", &[("bare", 10e6), ("ours", 8e6)]),
+            case("1 M", &[("bare", 10e6), ("as-many", 4e6), ("ours", 8e6)]),
         ];
-        let text = super::shown(&Report { one_core, ..Report::default() });
+        let text = shown(&Report { one_core, ..Report::default() });
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} not in {text}"));
         assert!(at("Speed against a bare XDP_DROP") < at("Million packets per second"));
         let against = text.split("against each of the others").nth(1).unwrap();
         let row = against.lines().find(|line| line.contains("passes what the policy admits")).unwrap();
         assert!(row.ends_with("  -  2.00 (2.00..2.00)"), "{row}");
         assert!(!text.contains("core of its own") && !text.contains("Nanoseconds"), "{text}");
+    }
+
+    #[test]
+    fn ratios_of_requests_stand_before_rates_and_there_are_none_without_us() {
+        let mut http = measured("HTTP", Unit::DecisionsPerSecond, 1.25, &[(OURS, 90e3), ("nginx", 60e3)]);
+        assert_eq!(
+            comparison(&http),
+            "\nHTTP\n           ours against it  thousand decisions/s            p99, ms\n  \
+             ours   1.00 (1.00..1.00)     90.0 (90.0..90.0)  1.25 (1.25..1.25)\n  \
+             nginx  1.50 (1.50..1.50)     60.0 (60.0..60.0)  1.25 (1.25..1.25)\n"
+        );
+        http.cells.remove(0);
+        assert!(!comparison(&http).contains("against it"));
     }
 }

@@ -8,19 +8,12 @@ use serde::Serialize;
 
 use super::{
     Cost, Extent,
-    stopwatch::{Empty, Varied},
+    paths::GENEROUS,
+    stopwatch::Crowd,
     subject::{Listed, Subject},
 };
-use crate::{
-    case,
-    contestant::policy,
-    interrupt::Interrupt,
-    place,
-    rounds::Cores,
-    traffic::{self, Family, Traffic},
-};
+use crate::{case, contestant::policy, interrupt::Interrupt, place, rounds::Cores, traffic};
 
-const POLICY: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
 /// Sources where their number is not what grows.
 const SOME_SOURCES: u32 = 1 << 16;
 /// Rooms in the largest table; more than this, and loading it takes longer than measuring.
@@ -71,35 +64,26 @@ pub(crate) fn measure(cores: Cores, extent: Extent, interrupt: &Interrupt) -> Re
 }
 
 fn by_sources(count: u32, table_entries: u32, extent: Extent) -> Result<Cost> {
-    let mut subject = Subject::new(POLICY, table_entries);
+    let mut subject = Subject::new(GENEROUS, table_entries);
     // Until the table is as full as it gets.
     let settle = count.saturating_mul(3).min(table_entries.saturating_mul(4));
-    cost(&mut subject, count, settle, extent)
+    Crowd::settled(&mut subject, count, settle)?.cost(extent)
 }
 
 /// Blocked addresses all around the sources, so that a lookup goes as deep as the list does. One source in eighty is
 /// itself on the longest list.
 fn by_blocks(count: u32, extent: Extent) -> Result<Cost> {
-    let mut subject = Subject::new(POLICY, case::TABLE_ENTRIES);
+    let mut subject = Subject::new(GENEROUS, case::TABLE_ENTRIES);
     let mut random = fastrand::Rng::with_seed(1);
     let address = |number: u32| IpAddr::from(Ipv4Addr::from_bits(traffic::BASE_V4 + number));
     subject.list((0..count).map(|_| Prefix::masked(address(random.u32(..1 << 23)), 32)), Listed::Blocked);
-    cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
+    Crowd::settled(&mut subject, SOME_SOURCES, SOME_SOURCES * 4)?.cost(extent)
 }
 
 /// The attacked service is the last one. With none, packets meet no total: what passes is the most that there is to do.
 fn by_services(count: u32, extent: Extent) -> Result<Cost> {
     let service = |port| policy::service(&format!("s{port}"), port, case::TOTAL_PER_SECOND);
     let services: String = (traffic::PORT..traffic::PORT + count as u16).rev().map(service).collect();
-    let mut subject = Subject::new(&format!("{POLICY}\n{services}"), case::TABLE_ENTRIES);
-    cost(&mut subject, SOME_SOURCES, SOME_SOURCES * 4, extent)
-}
-
-fn cost(subject: &mut Subject, sources: u32, settle: u32, extent: Extent) -> Result<Cost> {
-    let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
-    let mut empty = Empty::new()?;
-    let floor = Varied::new(&traffic, empty.xdp()?)?;
-    let measured = Varied::new(&traffic, subject.xdp())?;
-    measured.ns(settle)?;
-    extent.cost(|runs| measured.ns(runs), |runs| floor.ns(runs))
+    let mut subject = Subject::new(&format!("{GENEROUS}\n{services}"), case::TABLE_ENTRIES);
+    Crowd::settled(&mut subject, SOME_SOURCES, SOME_SOURCES * 4)?.cost(extent)
 }

@@ -9,16 +9,10 @@ use serde::Serialize;
 
 use super::{
     Cost, Extent,
-    stopwatch::{self, Empty, Varied},
+    stopwatch::{self, Crowd, Empty},
     subject::{Listed, Subject},
 };
-use crate::{
-    case,
-    interrupt::Interrupt,
-    place,
-    rounds::Cores,
-    traffic::{self, Family, Traffic},
-};
+use crate::{case, interrupt::Interrupt, place, rounds::Cores};
 
 pub(super) const GENEROUS: &str = "[source]\nlimits = [\"100000000 packets/s\"]\n";
 const SPENT: &str = "[source]\nlimits = [\"1 packets/day\"]\n";
@@ -167,15 +161,11 @@ fn many(path: &Path, sources: u32, room: Room, extent: Extent) -> Result<PathCos
         Room::AsShipped => case::TABLE_ENTRIES,
         Room::ForAll => sources * 4,
     };
-    let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
     let mut subject = subject(path, table_entries)?;
-    let mut empty = Empty::new()?;
-    let floor = Varied::new(&traffic, empty.xdp()?)?;
-    let measured = Varied::new(&traffic, subject.xdp())?;
     // Until nearly every source has been there: what is left of a share after n times as many packets is e^-n.
-    measured.ns(sources * 5)?;
+    let crowd = Crowd::settled(&mut subject, sources, sources * 5)?;
     let before = subject.counters();
-    let cost = extent.cost(|runs| measured.ns(runs), |runs| floor.ns(runs))?;
+    let cost = crowd.cost(extent)?;
     let reason = subject.main_reason(&before).context("no counter moved")?;
     Ok(PathCost { path: path.name, sources, reason, cost })
 }

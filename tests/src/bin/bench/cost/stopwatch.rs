@@ -7,9 +7,10 @@ use aya::{
     programs::{TestRun as _, TestRunOptions, Xdp},
 };
 
+use super::{Cost, Extent, subject::Subject};
 use crate::{
     rig,
-    traffic::{Family, Traffic},
+    traffic::{self, Family, Traffic},
 };
 
 /// Runs a frame so many times: nanoseconds per run. The kernel rounds down to whole ones.
@@ -62,5 +63,30 @@ impl Varied {
 
     pub(super) fn ns(&self, runs: u32) -> Result<f64> {
         ns(rig::in_use(&self.ebpf, self.program)?, &self.frame, runs)
+    }
+}
+
+/// Many sources in front of a program that is measured, and in front of the empty one.
+pub(super) struct Crowd {
+    measured: Varied,
+    floor: Varied,
+    /// The empty program, for as long as it is measured.
+    _empty: Empty,
+}
+
+impl Crowd {
+    /// A crowd of which so many packets have been there.
+    pub(super) fn settled(subject: &mut Subject, sources: u32, packets: u32) -> Result<Self> {
+        let traffic = Traffic { family: Family::V4, base_v4: traffic::BASE_V4, sources, frame_len: 64 };
+        let mut empty = Empty::new()?;
+        let floor = Varied::new(&traffic, empty.xdp()?)?;
+        let measured = Varied::new(&traffic, subject.xdp())?;
+        measured.ns(packets)?;
+        Ok(Self { measured, floor, _empty: empty })
+    }
+
+    /// What a packet of the crowd costs.
+    pub(super) fn cost(&self, extent: Extent) -> Result<Cost> {
+        extent.cost(|runs| self.measured.ns(runs), |runs| self.floor.ns(runs))
     }
 }

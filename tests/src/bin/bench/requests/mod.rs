@@ -18,24 +18,22 @@ mod paced;
 mod policy;
 mod reply;
 mod server;
-mod text;
 mod wire;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use serde::Serialize;
 
 use self::field::Field;
 use crate::{
-    comparison::Comparison,
     interrupt::Interrupt,
     machine::{self, Machine},
+    report::{Report, RequestCpus},
     rounds::Pace,
     run::Request,
     selection::{name, names},
-    targets::{self, Reached},
+    targets,
 };
 
 /// The parts of the comparison, in the order of the report.
@@ -48,26 +46,6 @@ enum Part {
     Latency,
     Lease,
     Memory,
-}
-
-/// The numbers of one run.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    machine: Machine,
-    command: String,
-    rounds: usize,
-    round_seconds: f64,
-    server_cpu: usize,
-    client_cpu: usize,
-    notes: Vec<String>,
-    targets: Vec<Reached>,
-    comparisons: Vec<Comparison>,
-}
-
-impl Report {
-    pub(crate) fn text(&self) -> String {
-        text::shown(self)
-    }
 }
 
 /// Measures what was asked for.
@@ -105,9 +83,9 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         command: request.command,
         rounds: pace.rounds,
         round_seconds: pace.round.as_secs_f64(),
-        server_cpu: field.server_cpu,
-        client_cpu: field.client_cpu,
+        request_cpus: Some(RequestCpus { server_cpu: field.server_cpu, client_cpu: field.client_cpu }),
         notes: field.notes,
+        ..Report::default()
     })
 }
 
