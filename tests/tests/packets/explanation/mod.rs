@@ -18,29 +18,40 @@ use ratelimit_tests::{
     remembered::MemoryTables,
 };
 use ratelimit_user::{
-    compile::lists::{Lists, with_users},
+    compile::{
+        self, HostFacts,
+        lists::{Lists, with_users},
+    },
     config,
     explain::{ExplainContext, Explanation, LimitState, Remembered, explain},
-    policy::Policy,
+    policy::{Policy, Reserve},
 };
 
 /// A host without a kernel.
 struct Site {
     memory: Memory,
     policy: Policy,
-    desired: ratelimit_user::compile::Desired,
+    desired: compile::Desired,
     lists: Lists,
+    reserve: Option<Reserve>,
 }
 
 impl Site {
     fn new(text: &str, lists: Lists) -> Self {
-        let desired = policies::policy(text);
+        Self::sharing(text, lists, None)
+    }
+
+    /// A host that shares the limits of its users with others, and has so much of them without a lease.
+    fn sharing(text: &str, lists: Lists, reserve: Option<Reserve>) -> Self {
+        let facts = HostFacts { reserve, ..policies::FACTS };
+        let desired = compile::desired(&policies::parsed(text), &facts, 1, None);
         let lists = with_users(lists, desired.user_prefixes());
         Self {
             memory: Memory::new(&desired, lists.clone()),
             policy: config::parse(text, "test.toml").unwrap().policy,
             desired,
             lists,
+            reserve,
         }
     }
 
@@ -58,7 +69,7 @@ impl Site {
             kernel: &self.desired.policy,
             names: &self.desired.names,
             lists: &self.lists,
-            reserve: None,
+            reserve: self.reserve,
             now_ns: self.memory.now_ns.get(),
             unix_seconds: 1_700_000_000,
         };

@@ -5,7 +5,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use ratelimit_common::abi::{Lease, LimitSet, ListEntry, Reason, Share};
+use ratelimit_common::{
+    abi::{Lease, LimitSet, ListEntry, Reason, Share},
+    limit::gcra::time_q8,
+};
 use ratelimit_tests::{
     frames::{Ipv4, SYN},
     memory::Memory,
@@ -15,6 +18,7 @@ use ratelimit_tests::{
 use ratelimit_user::{
     compile::lists::Lists,
     explain::{ExplainedRefusal, Explanation, Remembered, Row, RowWords},
+    policy::Reserve,
 };
 
 use super::{Site, hold_to, left, smallest, udp_to};
@@ -296,6 +300,37 @@ fn a_total_that_is_spent_tells_when_a_packet_passes_whoever_the_packet_counts_as
             let spent = told.host.iter().chain(told.services.iter().flat_map(|one| &one.totals)).next();
             let wait = spent.unwrap().refused_for_ms.unwrap();
             hold_to(&site, wait, &smallest(source), reason);
+        }
+    }
+}
+
+/// When a lease comes depends on other hosts: nothing on this one knows.
+#[test]
+fn a_leased_limit_tells_when_its_part_without_a_lease_admits_a_packet_and_no_wait_where_it_has_no_such_part()
+{
+    let text = "[source]\nladder = false\nlimits = [\"1000000 packets/s\"]\n[[user]]\nname = \"acme\"\n\
+                sources = [\"192.0.2.0/24\"]\nnetwork = [\"1000 packets/hour burst 1000\"]\n";
+    let source = Ipv4Addr::new(192, 0, 2, 7);
+    let frame = smallest(source);
+    for (reserve, has_part) in [(Reserve::new(200, 4), true), (Reserve::new(0, 1), false)] {
+        let site = Site::sharing(text, Lists::new(), Some(reserve));
+        let of_user = || site.explain(source).user.unwrap().limits.remove(0);
+        let lease = |ceiling| {
+            let expires_q8 = time_q8(site.memory.now_ns.get() + 3_600_000_000_000);
+            site.memory.leases.borrow_mut().insert(0, Lease { ceiling, expires_q8, enough: 0 });
+        };
+        while site.drop_reason(&frame).is_none() {}
+        lease(3);
+        let leased = of_user();
+        assert_eq!((leased.left, leased.leased, leased.refused_for_ms), (3, Some(3), None), "{leased:?}");
+        assert!((0..3).all(|_| site.drop_reason(&frame).is_none()));
+        let spent = of_user();
+        assert_eq!((spent.left, spent.refused_for_ms.is_some()), (0, has_part), "{spent:?}");
+        let refusal = &site.explain(source).refusals[0];
+        assert_eq!((refusal.reason.as_str(), refusal.for_ms), ("limit_user", spent.refused_for_ms));
+        match spent.refused_for_ms {
+            Some(wait) => hold_to(&site, wait, &frame, Reason::LimitUser),
+            None => assert_eq!(site.drop_reason(&frame), Some(Reason::LimitUser)),
         }
     }
 }
