@@ -21,6 +21,7 @@ pub mod record;
 pub mod redis;
 pub mod remembered;
 pub mod resp;
+pub mod running_time;
 pub mod seeds;
 pub mod service;
 pub mod simulation;

@@ -15,8 +15,10 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU16, AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::running_time::RunningTime;
 
 pub use self::{
     certificates::Certificates,
@@ -29,9 +31,11 @@ pub use self::{
 /// Below the ports that the kernel gives to clients (from 32768), so that a server finds its own again when it comes back; and so is the
 /// bus of a node of a Redis Cluster, 10000 above its port.
 const PORTS: std::ops::Range<u16> = 20_000..22_700;
-/// How long servers may take for what they do in milliseconds when nothing is wrong. Sentinels that disagree on a busy machine try again
+/// How long servers may take for what they do in milliseconds when nothing is wrong, in running time. Sentinels that disagree on a busy machine try again
 /// after six seconds, more than once.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server that was asked may take for its answer, by the clock. A socket's timeout knows no other time, so this outlasts a machine that stands still.
+const ANSWER: Duration = Duration::from_secs(300);
 
 /// A TCP port on the loopback interface that nobody listens on.
 pub fn free_port() -> u16 {
@@ -50,12 +54,12 @@ pub fn free_port() -> u16 {
 
 /// Asks until the answer is there; panics with `what` if it does not come.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let begun = RunningTime::now();
     loop {
         if let Some(found) = ask() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?}, in which the machine ran, for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -63,14 +67,36 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 /// One command to the server at a port of the loopback interface; panics if it refuses.
 pub fn redis_command(port: u16, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).expect("an address");
-    asked(&client, words).unwrap_or_else(|error| panic!("{words:?} at port {port}: {error}"))
+    asked_patiently(&client, words).unwrap_or_else(|error| panic!("{words:?} at port {port}: {error}"))
 }
 
+/// Asks a server that may stand still: for a moment nobody says that it does not answer.
 fn asked(client: &redis::Client, words: &[&str]) -> redis::RedisResult<redis::Value> {
-    let mut connection = client.get_connection_with_timeout(Duration::from_secs(2))?;
-    connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+    query(&mut connected(client)?, words, Duration::from_secs(10))
+}
+
+/// Asks a server that runs, on a machine that may stand still. A connection that takes too long is made anew: until it is there nothing was asked. A command is
+/// sent once, because some do something else the second time.
+fn asked_patiently(client: &redis::Client, words: &[&str]) -> redis::RedisResult<redis::Value> {
+    let connect = || match connected(client) {
+        Err(error) if error.is_timeout() => None,
+        connected => Some(connected),
+    };
+    query(&mut wait_for("a connection to Redis", connect)?, words, ANSWER)
+}
+
+fn connected(client: &redis::Client) -> redis::RedisResult<redis::Connection> {
+    client.get_connection_with_timeout(Duration::from_secs(2))
+}
+
+fn query(
+    connection: &mut redis::Connection,
+    words: &[&str],
+    patience: Duration,
+) -> redis::RedisResult<redis::Value> {
+    connection.set_read_timeout(Some(patience))?;
     let (verb, rest) = words.split_first().expect("a command");
-    redis::cmd(verb).arg(rest).query(&mut connection)
+    redis::cmd(verb).arg(rest).query(connection)
 }
 
 /// A temporary directory that goes with the value. Short: the path of a Unix socket has at most 107 bytes.

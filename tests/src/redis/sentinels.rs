@@ -7,6 +7,10 @@ use super::{Options, Redis, free_port, wait_for};
 /// The name that the Sentinels have for the master.
 pub const MASTER_NAME: &str = "limits";
 
+/// After how many milliseconds without an answer Sentinels give up a master: with those that are calm, after none of a test, however long the machine stands still.
+const CALM_MS: &str = "3600000";
+const WATCHFUL_MS: &str = "500";
+
 /// All five servers.
 #[derive(Debug)]
 pub struct Sentinels {
@@ -17,7 +21,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them; returns when the replica follows and the Sentinels know of each other.
+    /// Starts them; returns when the replica follows and the Sentinels know of each other. The Sentinels are calm: nobody is master in the place of another before the
+    /// test says so, although the machine stood still.
     pub fn new() -> Self {
         Self::with(&Options::default())
     }
@@ -60,9 +65,17 @@ impl Sentinels {
         usize::from(votes.count() >= 2)
     }
 
+    /// From now on Sentinels give up a master that does not answer for half a second.
+    pub fn watch(&self) {
+        for sentinel in &self.sentinels {
+            sentinel.ask(&["SENTINEL", "SET", MASTER_NAME, "down-after-milliseconds", WATCHFUL_MS]);
+        }
+    }
+
     /// Kills the master and returns when all Sentinels have the other one for master and it is one. Its number.
     pub fn fail_over(&mut self) -> usize {
         let old = self.master();
+        self.watch();
         self.servers[old].kill();
         let new = 1 - old;
         self.wait_for_master(new);
@@ -71,9 +84,18 @@ impl Sentinels {
 
     /// Has the Sentinels exchange the roles of the two; the old master becomes a replica. Returns the number of the new one.
     pub fn hand_over(&self) -> usize {
-        let new = 1 - self.master();
-        wait_for("Sentinels that agree to a failover", || {
-            self.sentinels[0].try_ask(&["SENTINEL", "FAILOVER", MASTER_NAME]).ok()
+        let (old, first) = (self.master(), &self.sentinels[0]);
+        let new = 1 - old;
+        wait_for("a Sentinel that has handed over", || {
+            if master_port(first) == Some(self.servers[new].port()) {
+                return Some(());
+            }
+            // A Sentinel that took too long for one of the steps gives up, and does not begin again by itself.
+            let flags = field(&first.ask(&["SENTINEL", "MASTER", MASTER_NAME]), "flags")?;
+            if !flags.contains("failover_in_progress") {
+                let _no_good_replica_yet = first.try_ask(&["SENTINEL", "FAILOVER", MASTER_NAME]);
+            }
+            None
         });
         self.wait_for_master(new);
         // Until then it takes writes that will be lost.
@@ -87,6 +109,7 @@ impl Sentinels {
     /// Returns the number of the new one.
     pub fn abandon(&self) -> usize {
         let new = 1 - self.master();
+        self.watch();
         self.servers[1 - new].ask(&["ACL", "SETUSER", "default", "-ping", "-slaveof", "-replicaof"]);
         self.wait_for_master(new);
         new
@@ -112,7 +135,7 @@ fn sentinel(own: usize, ports: &[u16], master: u16, replica: u16) -> Redis {
     let mut settings = vec![
         format!("sentinel myid {}", id(own)),
         format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {master} 2"),
-        format!("sentinel down-after-milliseconds {MASTER_NAME} 500"),
+        format!("sentinel down-after-milliseconds {MASTER_NAME} {CALM_MS}"),
         format!("sentinel failover-timeout {MASTER_NAME} 3000"),
         format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {replica}"),
     ];
@@ -122,6 +145,8 @@ fn sentinel(own: usize, ports: &[u16], master: u16, replica: u16) -> Redis {
     let sentinel = Redis::on_port(ports[own], Options { settings, is_sentinel: true, ..Options::default() });
     // Not the period of their greetings: whoever hears nothing for four of them takes a promotion back.
     sentinel.ask(&["SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100"]);
+    // A Sentinel whose timer was two seconds late does nothing for half a minute. In one second it has the answers to ten pings, and knows again who is there.
+    sentinel.ask(&["SENTINEL", "DEBUG", "tilt-period", "1000"]);
     sentinel
 }
 

@@ -12,7 +12,7 @@ use nix::{
 };
 use redis::{RedisResult, Value};
 
-use super::{Certificates, Directory, asked, free_port, wait_for};
+use super::{Certificates, Directory, asked, asked_patiently, free_port, wait_for};
 
 /// How a server is started.
 #[derive(Debug, Default, Clone)]
@@ -107,14 +107,18 @@ impl Redis {
 
     /// One command, as the harness' own user; panics if it is refused.
     pub fn ask(&self, words: &[&str]) -> Value {
-        self.try_ask(words).unwrap_or_else(|error| panic!("{words:?} at {}: {error}", self.at()))
+        let answer = self.client().and_then(|client| asked_patiently(&client, words));
+        answer.unwrap_or_else(|error| panic!("{words:?} at {}: {error}", self.at()))
     }
 
     /// Asks one command; an error reply is returned and not a panic.
     pub fn try_ask(&self, words: &[&str]) -> RedisResult<Value> {
+        asked(&self.client()?, words)
+    }
+
+    fn client(&self) -> RedisResult<redis::Client> {
         let login = if self.options.is_sentinel { "" } else { "?user=harness&pass=harness" };
-        let client = redis::Client::open(format!("unix://{}{login}", self.socket().display()))?;
-        asked(&client, words)
+        redis::Client::open(format!("unix://{}{login}", self.socket().display()))
     }
 
     /// A field of INFO. A server that changes its role hangs up on its clients, and is asked again.

@@ -32,7 +32,7 @@ const NOT_ON_DISK: &str = "NOT ON DISK";
 /// Looks at who is the master, 50 ms apart: in a row until it is believed, and at most.
 const ALONE: usize = 40;
 const MOST_LOOKS: usize = 600;
-/// How the log of a Sentinel says that it does nothing for half a minute, because its own timer was late, and that a failover came to nothing.
+/// How the log of a Sentinel says that it does nothing for a second, because its own timer was late, and that a failover came to nothing.
 const GIVEN_UP: [&str; 2] = ["+tilt", "-failover-abort"];
 /// Above every layout that a build has.
 const OTHER_LAYOUT: u32 = 1_000_000;

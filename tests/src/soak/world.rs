@@ -94,6 +94,8 @@ impl World {
         });
         let variables = variables.unwrap_or_default();
         let store = Sentinels::new();
+        // Events stop and kill the master, and see what becomes of it.
+        store.watch();
         let sources = |host: usize| {
             let streams = STREAMS.iter().filter(|stream| stream.host == host).map(|stream| stream.from);
             streams.chain((host == 0).then_some(CALLER)).collect::<Vec<_>>()

@@ -1,13 +1,16 @@
 //! Slow servers, dead servers and lost replies.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ratelimit_tests::redis::{Options, Proxy, Redis};
+use ratelimit_tests::{
+    redis::{Options, Proxy, Redis},
+    running_time::RunningTime,
+};
 use ratelimit_user::store::redis::{RedisLink, StoreError};
 
-use super::{address, block_on, count, counted, open};
+use super::{SOON, address, block_on, count, counted, open};
 
-/// What a deadline may be missed by on a busy machine.
+/// What a deadline may be missed by on a busy machine, in running time.
 const SLACK: Duration = Duration::from_millis(400);
 
 #[test]
@@ -19,7 +22,7 @@ fn a_server_that_stands_still_costs_the_deadline_and_no_more() {
         assert_eq!(counted(&mut link, "a", 1).await, Ok(1));
         server.pause();
         for _ in 0..3 {
-            let begun = Instant::now();
+            let begun = RunningTime::now();
             let answers = link.run(&[count("a", 2), count("b", 1)], deadline).await;
             assert!(begun.elapsed() < deadline + SLACK, "{:?}", begun.elapsed());
             let said = format!("Redis at {} did not answer within 50 ms", server.at());
@@ -29,7 +32,7 @@ fn a_server_that_stands_still_costs_the_deadline_and_no_more() {
                 assert!(error.is_transient() && error.needs_reconnect());
             }
         }
-        let begun = Instant::now();
+        let begun = RunningTime::now();
         let error = RedisLink::open(&address(&server.url()), deadline).await.unwrap_err();
         assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");
         let error = link.mend(deadline).await.unwrap_err();
@@ -54,12 +57,12 @@ fn a_server_that_dies_and_comes_back_needs_mending() {
         let error = counted(&mut link, "a", 2).await.unwrap_err();
         assert!(matches!(&error, StoreError::Lost { at, .. } if *at == server.at()), "{error}");
         assert!(error.is_transient() && error.needs_reconnect());
-        let error = link.mend(Duration::from_secs(1)).await.unwrap_err();
+        let error = link.mend(SOON).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
         server.start();
         // The link does not connect again by itself: whoever uses it decides when.
         assert!(counted(&mut link, "a", 2).await.is_err());
-        link.mend(Duration::from_secs(1)).await.unwrap();
+        link.mend(SOON).await.unwrap();
         // The server has saved nothing, so its count begins anew.
         assert_eq!(counted(&mut link, "a", 2).await, Ok(1));
     });
@@ -78,7 +81,7 @@ fn a_reply_that_is_lost_is_not_asked_for_again_by_itself_and_the_same_number_cou
         assert_eq!(proxy.lost_replies(), 1);
         // The script has run once more and not twice: nothing repeats it behind our back.
         assert!(server.info("cmdstat_evalsha").starts_with("calls=2,"), "{}", server.info("cmdstat_evalsha"));
-        link.mend(Duration::from_secs(1)).await.unwrap();
+        link.mend(SOON).await.unwrap();
         assert_eq!(counted(&mut link, "a", 2).await, Ok(2));
         assert_eq!(counted(&mut link, "a", 3).await, Ok(3));
     });
@@ -98,14 +101,14 @@ fn a_slow_reply_is_late_and_a_refusing_proxy_unreachable() {
         assert_eq!(counted(&mut link, "a", 2).await, Ok(2));
         proxy.refuse();
         assert!(matches!(counted(&mut link, "a", 3).await, Err(StoreError::Lost { .. })));
-        let error = link.mend(Duration::from_secs(1)).await.unwrap_err();
+        let error = link.mend(SOON).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("Redis at {at} cannot be reached: Connection refused (os error 111)")
         );
         proxy.accept_again();
         proxy.delay(Duration::ZERO);
-        link.mend(Duration::from_secs(1)).await.unwrap();
+        link.mend(SOON).await.unwrap();
         assert_eq!(counted(&mut link, "a", 3).await, Ok(3));
     });
 }

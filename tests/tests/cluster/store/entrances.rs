@@ -1,12 +1,14 @@
 //! Every way into one server, and what is said to those who use the wrong one.
 
+use std::time::Duration;
+
 use ratelimit_tests::redis::{Certificates, Options, Redis, free_port};
 use ratelimit_user::{
     policy::address::{Password, StoreAddress},
     store::redis::{RedisLink, Role, StoreError},
 };
 
-use super::{SOON, block_on, counted, open, refusal_to_open};
+use super::{SOON, block_on, counted, open, refusal_to_open, refusal_within};
 
 /// Opens, counts to two over it, and is asked for nothing else.
 fn serves(url: &str) -> RedisLink {
@@ -198,7 +200,8 @@ fn tls_to_a_server_without_it_is_told_from_a_slow_one() {
     let plain = format!("{} does not speak TLS; write redis instead of rediss in the address", server.at());
     assert_eq!(refusal_to_open(&url), plain);
     server.pause();
-    assert_eq!(refusal_to_open(&url), format!("Redis at {} did not answer within 2000 ms", server.at()));
+    let said = refusal_within(&url, Duration::from_secs(2)).to_string();
+    assert_eq!(said, format!("Redis at {} did not answer within 2000 ms", server.at()));
     server.resume();
 }
 

@@ -1,8 +1,11 @@
 //! A master that its Sentinels have given up, and that goes on taking writes: the store worker leaves it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ratelimit_tests::redis::{Sentinels, wait_for};
+use ratelimit_tests::{
+    redis::{PATIENCE, Sentinels, wait_for},
+    running_time::RunningTime,
+};
 use ratelimit_user::{
     config,
     store::{
@@ -13,7 +16,7 @@ use ratelimit_user::{
 
 use super::{SOON, block_on, count};
 
-/// One second until it is asked, and what asking and connecting take on a busy machine.
+/// One second until it is asked, and what asking and connecting take on a busy machine, in running time.
 const SECOND_STORE: Duration = Duration::from_secs(3);
 
 fn store(url: &str) -> Store {
@@ -27,11 +30,11 @@ fn at(met: &Met) -> Vec<&str> {
 
 /// Waits until servers have been met anew, asking the way that leases do.
 async fn met_anew(store: &Store, first: &Met) -> Met {
-    let begun = Instant::now();
+    let begun = RunningTime::now();
     loop {
         match store.meet().await {
             Ok(met) if met.number != first.number => return met,
-            _ => assert!(begun.elapsed() < 4 * SOON, "nothing new was met"),
+            _ => assert!(begun.elapsed() < PATIENCE, "nothing new was met"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -54,7 +57,7 @@ fn a_master_that_the_sentinels_have_given_up_is_left_although_it_still_answers()
         assert_eq!(all.abandon(), 1);
         // A Sentinel that says nothing has no vote, and takes no time.
         all.sentinels[2].pause();
-        let begun = Instant::now();
+        let begun = RunningTime::now();
         let moved = met_anew(&store, &first).await;
         let took = begun.elapsed();
         println!("left {took:?} after all Sentinels named the new master");
@@ -75,12 +78,15 @@ fn a_master_that_was_given_up_is_no_store_while_the_new_one_cannot_be_reached() 
         assert_eq!(at(&first), [all.servers[0].at()]);
         let new = all.abandon();
         all.servers[new].kill();
-        let begun = Instant::now();
+        let begun = RunningTime::now();
         let error = loop {
             match store.meet().await {
+                // A machine that stands still lets a deadline of the search pass, which then says nothing of the new master.
+                Err(StoreError::TimedOut { .. }) => {}
                 Err(error) => break error,
-                Ok(_) => assert!(begun.elapsed() < SECOND_STORE, "the old master is still in use"),
+                Ok(_) => {}
             }
+            assert!(begun.elapsed() < SECOND_STORE, "the old master is still in use");
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         assert!(
