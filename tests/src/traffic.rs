@@ -29,11 +29,21 @@ pub struct Sink {
 impl Sink {
     /// Starts the server on one of the edge host's addresses.
     pub fn start(edge: &Edge, address: &str) -> Self {
+        Self::with(edge, address, &[])
+    }
+
+    /// Starts a server whose counts also have `arrived_ns`: by source, when each datagram came since counts were last asked for, in nanoseconds of CLOCK_MONOTONIC.
+    pub fn with_times(edge: &Edge, address: &str) -> Self {
+        Self::with(edge, address, &["--times"])
+    }
+
+    fn with(edge: &Edge, address: &str, options: &[&str]) -> Self {
         let listen = socket_address(address);
         let mut child = edge
             .wire
             .on_edge(binary("traffic"))
             .args(["sink", "--listen", &listen])
+            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -206,10 +206,14 @@ impl World {
         }
     }
 
+    /// Holds what has arrived against the limits, while nobody sends and everything that was sent is there.
     pub(super) fn look_at_limits(&mut self) {
         let mut broken = Vec::new();
+        let ticks = self.ticks.take();
         let mut seen = self.watch.seen();
         for ((limit, excess), worst) in LIMITS.iter().zip(&mut seen.excess).zip(&mut self.worst) {
+            excess.settle(&ticks);
+            self.behind_ns = self.behind_ns.max(excess.behind_ns());
             *worst = worst.max(excess.worst());
             if excess.is_broken() {
                 broken.push(format!(

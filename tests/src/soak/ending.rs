@@ -97,6 +97,8 @@ impl World {
                 limit.name, limit.bound.burst
             ));
         }
+        let behind = Duration::from_nanos(self.behind_ns.unsigned_abs());
+        line(format!("the clock of limits: {behind:.1?} behind at most when a packet arrived"));
         for (at, stream) in STREAMS.iter().enumerate().filter(|(_, stream)| stream.due == Due::All) {
             line(format!("{}: {} sent, {} lost", stream.name, self.senders[at].sent(), self.lost[at]));
         }

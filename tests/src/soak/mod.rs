@@ -19,6 +19,7 @@ mod load;
 mod policy;
 mod sender;
 mod site;
+mod ticks;
 mod watch;
 mod way;
 mod wires;

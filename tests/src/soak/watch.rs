@@ -7,11 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    bound::{Excess, seconds},
-    policy::CALLER,
-    sender::Signal,
-};
+use serde_json::Value;
+
+use super::{bound::Excess, policy::CALLER, sender::Signal};
 use crate::{fleet::Bound, traffic::Sink};
 
 /// Between two looks: often enough to see a burst, seldom enough to leave the machine to those who are watched.
@@ -88,21 +86,18 @@ impl Watch {
         }));
         let (shared, signal) = (Arc::clone(&seen), Arc::clone(signal));
         let thread = thread::spawn(move || {
-            let began = Instant::now();
-            let mut last = began;
+            let mut last = Instant::now();
             while !signal.is_over() {
-                let not_before = seconds(began, Instant::now());
                 let counts: Vec<_> = sinks.iter_mut().map(Sink::counts).collect();
-                let not_after = seconds(began, Instant::now());
                 let arrived = |stream: &Stream| counts[stream.sink]["udp"][stream.from].as_u64().unwrap_or(0);
                 let arrived: Vec<u64> = streams.iter().map(arrived).collect();
                 let passed = last.elapsed();
                 last = Instant::now();
                 let mut seen = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 for (limit, excess) in limits.iter().zip(&mut seen.excess) {
-                    let of_limit = streams.iter().zip(&arrived);
-                    let of_limit = of_limit.filter(|(stream, _)| stream.due == Due::Bounded(limit.name));
-                    excess.add(of_limit.map(|(_, count)| count).sum(), not_before, not_after);
+                    let of_limit = streams.iter().filter(|stream| stream.due == Due::Bounded(limit.name));
+                    let times = of_limit.map(|stream| &counts[stream.sink]["arrived_ns"][stream.from]);
+                    excess.add(times.filter_map(Value::as_array).flatten().filter_map(Value::as_i64));
                 }
                 seen.arrived = arrived;
                 seen.markers = counts[0]["udp"][CALLER].as_u64().unwrap_or(0);

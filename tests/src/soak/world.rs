@@ -20,6 +20,7 @@ use super::{
     policy::{self, BLOCKED, BLOCKED_FOR_HOURS, CALLER, LIMITS, STREAMS, Variant},
     sender::{self, Caller, Sender, Signal},
     site::{self, SECOND_V4, Site},
+    ticks::TickWatch,
     watch::{Watch, at},
     way::Way,
     wires::MadeAnew,
@@ -48,6 +49,9 @@ pub(super) struct World {
     pub(super) caller: Caller,
     pub(super) forger: Forger,
     pub(super) watch: Watch,
+    pub(super) ticks: TickWatch,
+    /// How far the clock of limits was behind at most when a packet arrived that counts, in nanoseconds.
+    pub(super) behind_ns: i64,
     pub(super) packet_counters: PacketCounters,
     pub(super) replies: Option<Ebpf>,
     pub(super) kernel: InKernel,
@@ -113,10 +117,10 @@ impl World {
         }
         let signal = Arc::new(Signal::default());
         let sinks = vec![
-            Sink::start(&here.edge, EDGE_V4),
-            Sink::start(&here.edge, EDGE_V6),
-            Sink::start(&here.edge, SECOND_V4),
-            Sink::start(&there.edge, EDGE_V4),
+            Sink::with_times(&here.edge, EDGE_V4),
+            Sink::with_times(&here.edge, EDGE_V6),
+            Sink::with_times(&here.edge, SECOND_V4),
+            Sink::with_times(&there.edge, EDGE_V4),
         ];
         let caller = CALLER.parse().expect("an address");
         let mut world = Self {
@@ -125,6 +129,8 @@ impl World {
             deck: Deck::new(plan.seed, &plan.only),
             caller: Caller::start(&here.edge.wire, &signal, CALLER, at(EDGE_V4), Duration::from_millis(100)),
             watch: Watch::start(sinks, &STREAMS, &LIMITS, &signal),
+            ticks: TickWatch::start(&signal),
+            behind_ns: 0,
             plan,
             here,
             there,

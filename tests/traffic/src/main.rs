@@ -2,6 +2,7 @@
 //!
 //! Each sender binds to the address it is told, so that one namespace can play a good client and its bad neighbours.
 
+mod arrivals;
 mod ask;
 mod flood;
 mod forge;
@@ -83,6 +84,9 @@ enum Verb {
         /// Address and port, for UDP and TCP alike
         #[arg(long, value_name = "ADDR:PORT")]
         listen: SocketAddr,
+        /// Tell when each datagram came too, in nanoseconds of CLOCK_MONOTONIC, with the counts that are asked for next
+        #[arg(long)]
+        times: bool,
     },
 }
 
@@ -117,7 +121,7 @@ fn main() -> ExitCode {
         Verb::Ask { route, every, patience } => {
             ask::run(&route, Duration::from_millis(every), Duration::from_secs(patience))
         }
-        Verb::Sink { listen } => sink::run(listen),
+        Verb::Sink { listen, times } => sink::run(listen, times),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

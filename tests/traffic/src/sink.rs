@@ -15,6 +15,8 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 
+use crate::arrivals::Arrivals;
+
 /// An abandoned connection must not hold its thread for long.
 const IDLE: Duration = Duration::from_secs(2);
 /// A burst that a limit lets through arrives faster than one thread reads: 10 000 small datagrams, with what the kernel
@@ -34,16 +36,25 @@ struct Datagrams {
     by_source: BTreeMap<IpAddr, u64>,
     bytes: u64,
     buffer: Vec<u8>,
+    /// When datagrams came, for whoever wants to know.
+    arrivals: Option<Arrivals>,
 }
 
 impl Datagrams {
     /// Counts what is waiting in the socket, which does not block.
     fn drain(&mut self) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.begin();
+        }
         loop {
-            match self.socket.recv_from(&mut self.buffer) {
+            let received = match &mut self.arrivals {
+                Some(arrivals) => arrivals.receive(&self.socket, &mut self.buffer),
+                None => self.socket.recv_from(&mut self.buffer).map(|(bytes, from)| (bytes, from.ip())),
+            };
+            match received {
                 Ok((bytes, from)) => {
                     self.bytes += bytes as u64;
-                    *self.by_source.entry(from.ip()).or_default() += 1;
+                    *self.by_source.entry(from).or_default() += 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An ICMP answer to something we never sent, or a passing shortage: nothing arrived.
@@ -53,8 +64,8 @@ impl Datagrams {
     }
 }
 
-pub(crate) fn run(listen: SocketAddr) -> Result<()> {
-    let (_address, counts) = open(listen)?;
+pub(crate) fn run(listen: SocketAddr, times: bool) -> Result<()> {
+    let (_address, counts) = open(listen, times)?;
     let mut stdout = io::stdout().lock();
     for line in io::stdin().lock().lines() {
         line.context("cannot read standard input")?;
@@ -65,15 +76,18 @@ pub(crate) fn run(listen: SocketAddr) -> Result<()> {
 }
 
 /// Both sockets are open when this returns; their threads end with the process.
-fn open(listen: SocketAddr) -> Result<(SocketAddr, Arc<Counts>)> {
+fn open(listen: SocketAddr, times: bool) -> Result<(SocketAddr, Arc<Counts>)> {
     let tcp = TcpListener::bind(listen).with_context(|| format!("cannot listen on TCP {listen}"))?;
     let address = tcp.local_addr()?;
     let socket = UdpSocket::bind(address).with_context(|| format!("cannot listen on UDP {address}"))?;
     enlarge_buffer(&socket).with_context(|| format!("cannot enlarge the receive buffer of UDP {address}"))?;
     socket.set_nonblocking(true)?;
     let waiting = socket.try_clone()?;
+    let arrivals = times.then(|| Arrivals::of(&socket)).transpose();
+    let arrivals =
+        arrivals.with_context(|| format!("cannot have the kernel stamp datagrams of UDP {address}"))?;
     let buffer = vec![0; LARGEST_DATAGRAM];
-    let datagrams = Datagrams { socket, by_source: BTreeMap::new(), bytes: 0, buffer };
+    let datagrams = Datagrams { socket, by_source: BTreeMap::new(), bytes: 0, buffer, arrivals };
     let counts = Arc::new(Counts { udp: Mutex::new(datagrams), tcp_connections: AtomicU64::new(0) });
     let counting = Arc::clone(&counts);
     thread::spawn(move || counting.count_datagrams(&waiting));
@@ -113,8 +127,10 @@ impl Counts {
         udp.drain();
         let by_source: Vec<String> =
             udp.by_source.iter().map(|(source, count)| format!(r#""{source}":{count}"#)).collect();
+        let arrived = udp.arrivals.as_mut().map(Arrivals::take_json);
+        let arrived = arrived.map(|times| format!(r#","arrived_ns":{{{times}}}"#)).unwrap_or_default();
         format!(
-            r#"{{"udp":{{{}}},"udp_total":{},"udp_bytes":{},"tcp_connections":{}}}"#,
+            r#"{{"udp":{{{}}},"udp_total":{},"udp_bytes":{},"tcp_connections":{}{arrived}}}"#,
             by_source.join(","),
             udp.by_source.values().sum::<u64>(),
             udp.bytes,
@@ -138,7 +154,7 @@ mod tests {
 
     #[test]
     fn datagrams_are_counted_by_source_and_tcp_is_echoed_on_the_same_port() {
-        let (address, counts) = open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (address, counts) = open("127.0.0.1:0".parse().unwrap(), false).unwrap();
         for source in ["127.0.0.2:0", "127.0.0.2:0", "127.0.0.3:0"] {
             UdpSocket::bind(source).unwrap().send_to(b"abc", address).unwrap();
         }
