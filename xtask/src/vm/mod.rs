@@ -108,35 +108,62 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         (_, true) => Expectation::Loads,
         _ => Expectation::Suites,
     };
-    let mut rows = Vec::new();
+    let mut matrix = Matrix::begin()?;
     if let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) {
         let image = image::pack(&image::Executables::build()?, &suites)?;
         let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
         for (series, found) in &kernels {
-            rows.push(match found {
+            let row = match found {
                 Ok(kernel) => boot(&host, kernel, &image, expected, options.record, &interrupt)?,
                 Err(why) => Row::without_kernel(series, why),
-            });
+            };
+            matrix.add(row, options.record)?;
         }
     } else if !kernels.is_empty() {
         bail!("no kernel could be had: {}", whys(&kernels));
     }
     if !here.is_empty() {
         eprintln!("vm: this machine");
-        rows.push(Row::of_this_machine(&machine::here(
-            &image::Executables::build()?.suites,
-            options.record,
-        )?));
+        let boot = machine::here(&image::Executables::build()?.suites, options.record)?;
+        matrix.add(Row::of_this_machine(&boot), options.record)?;
     }
-    if options.record {
-        let measured: Vec<String> = rows.iter().flat_map(Row::verified).cloned().collect();
-        eprintln!("vm: wrote {}", record::write(&measured)?.display());
-    }
+    let rows = &matrix.rows;
     match options.output {
-        Output::Text => print!("{}", table::text(&rows)),
-        Output::Json => println!("{:#}", table::json(&rows)),
+        Output::Text => print!("{}", table::text(rows)),
+        Output::Json => println!("{:#}", table::json(rows)),
     }
     if rows.iter().any(|row| row.failed() > 0) { Err(Ending::Told.into()) } else { Ok(()) }
+}
+
+/// The kernels that are done. A run takes hours and may be stopped: what is known of a kernel is told and saved before the next one boots.
+struct Matrix {
+    rows: Vec<Row>,
+    file: PathBuf,
+}
+
+impl Matrix {
+    /// Empties the file, which has the kernels of the run before.
+    fn begin() -> Result<Self> {
+        std::fs::create_dir_all(dir()).with_context(|| format!("cannot make {}", dir().display()))?;
+        let matrix = Self { rows: Vec::new(), file: dir().join("results.json") };
+        matrix.save()?;
+        Ok(matrix)
+    }
+
+    /// Standard error has the row, because standard output is the whole table or one document of JSON.
+    fn add(&mut self, row: Row, is_recording: bool) -> Result<()> {
+        eprintln!("vm: {}", table::line(&row));
+        if is_recording {
+            eprintln!("vm: wrote {}", record::write(row.verified())?.display());
+        }
+        self.rows.push(row);
+        self.save()
+    }
+
+    fn save(&self) -> Result<()> {
+        let text = format!("{:#}\n", table::json(&self.rows));
+        std::fs::write(&self.file, text).with_context(|| format!("cannot write {}", self.file.display()))
+    }
 }
 
 /// The kernel of the short form, fetched.

@@ -94,6 +94,19 @@ impl Row {
         self.results.suites.iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 
+    fn cells(&self) -> [String; 7] {
+        let verified = self.results.verified_instructions();
+        [
+            self.kernel.clone(),
+            self.mode.clone(),
+            self.loaded().into(),
+            verified.map_or_else(|| "-".into(), |count| count.to_string()),
+            format!("{:.0} s", self.seconds),
+            self.suites(),
+            self.ending(),
+        ]
+    }
+
     fn ending(&self) -> String {
         let words =
             self.trouble.as_ref().or(self.results.complaint.as_ref()).or(self.results.refusal.as_ref());
@@ -101,20 +114,19 @@ impl Row {
     }
 }
 
+const HEADINGS: [&str; 7] = ["kernel", "boot", "loaded", "verified", "time", "suites", "ending"];
+
+/// One kernel as soon as it is done, with what each cell is: nobody knows yet how wide the columns of the table will be.
+pub(super) fn line(row: &Row) -> String {
+    let [kernel, rest @ ..] = row.cells();
+    let rest = HEADINGS[1..].iter().zip(rest).filter(|(_, cell)| !cell.is_empty());
+    let rest: Vec<_> = rest.map(|(heading, cell)| format!("{heading} {cell}")).collect();
+    format!("{kernel} is done: {}", rest.join("; "))
+}
+
 pub(super) fn text(rows: &[Row]) -> String {
-    let mut cells =
-        vec![["kernel", "boot", "loaded", "verified", "time", "suites", "ending"].map(String::from)];
-    cells.extend(rows.iter().map(|row| {
-        [
-            row.kernel.clone(),
-            row.mode.clone(),
-            row.loaded().into(),
-            row.results.verified_instructions().map_or_else(|| "-".into(), |count| count.to_string()),
-            format!("{:.0} s", row.seconds),
-            row.suites(),
-            row.ending(),
-        ]
-    }));
+    let mut cells = vec![HEADINGS.map(String::from)];
+    cells.extend(rows.iter().map(Row::cells));
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 7] = std::array::from_fn(width);
     let mut text = String::new();
@@ -186,6 +198,19 @@ mod tests {
         );
         assert!(text.contains("refused"), "{text}");
         assert!(text.ends_with("this is 5.10.0-46\n6 passed, 0 failed\n"), "{text}");
+    }
+
+    #[test]
+    fn a_kernel_that_is_done_is_told_in_a_line_that_needs_no_table() {
+        assert_eq!(
+            line(&row(GOOD, Expectation::Suites)),
+            "6.1.0-54 is done: boot emulation; loaded yes; verified 7; time 61 s; suites object 5; ending all suites passed"
+        );
+        let row = Row::without_kernel("6.1", &anyhow::anyhow!("apt offers no cloud kernel 6.1"));
+        assert_eq!(
+            line(&row),
+            "6.1 is done: boot -; loaded no; verified -; time 0 s; ending apt offers no cloud kernel 6.1"
+        );
     }
 
     #[test]
