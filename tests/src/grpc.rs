@@ -3,7 +3,10 @@
 use std::{future::poll_fn, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use h2::{SendStream, client::SendRequest};
+use h2::{
+    Ping, PingPong, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
 use http::{HeaderMap, Request};
 use prost::Message;
 use ratelimit_user::serve::grpc::framing::{MAX_STREAMED, MessageReader, Piece, framed};
@@ -17,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Client {
     runtime: Runtime,
     calls: SendRequest<Bytes>,
+    pings: PingPong,
+    /// Calls that were begun and not ended.
+    begun: Vec<(ResponseFuture, SendStream<Bytes>)>,
     /// Sent with every call.
     pub metadata: Vec<(&'static str, String)>,
 }
@@ -41,14 +47,15 @@ impl Client {
     /// Connects to a server.
     pub fn connect(address: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let calls = runtime.block_on(async {
+        let (calls, pings) = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.expect("connect");
             stream.set_nodelay(true).expect("no delay");
-            let (calls, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            let (calls, mut connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            let pings = connection.ping_pong().expect("pings");
             tokio::spawn(connection);
-            calls
+            (calls, pings)
         });
-        Self { runtime, calls, metadata: Vec::new() }
+        Self { runtime, calls, pings, begun: Vec::new(), metadata: Vec::new() }
     }
 
     /// Calls a method with one message.
@@ -114,6 +121,39 @@ impl Client {
         })
     }
 
+    /// Begins so many calls, each with these bytes of a message that does not end; whether the server has taken them all in.
+    pub fn begin_calls(&mut self, path: &str, count: usize, part: &Bytes) -> bool {
+        let requests: Vec<_> = (0..count).map(|_| self.request(path)).collect();
+        self.runtime.block_on(async {
+            let mut begun = Vec::new();
+            for request in requests {
+                let Ok(mut calls) = self.calls.clone().ready().await else { return false };
+                let Ok((response, mut send)) = calls.send_request(request, false) else { return false };
+                let mut part = part.clone();
+                while !part.is_empty() {
+                    send.reserve_capacity(part.len());
+                    let room = tokio::time::timeout(PATIENCE, poll_fn(|cx| send.poll_capacity(cx))).await;
+                    let Some(Ok(room)) = room.expect("room in time") else { return false };
+                    if send.send_data(part.split_to(room.min(part.len())), false).is_err() {
+                        return false;
+                    }
+                }
+                begun.push((response, send));
+            }
+            // Dropped they would be reset.
+            self.begun.extend(begun);
+            true
+        })
+    }
+
+    /// Whether the server still answers on this connection.
+    pub fn is_open(&mut self) -> bool {
+        self.runtime.block_on(async {
+            let pong = tokio::time::timeout(PATIENCE, self.pings.ping(Ping::opaque())).await;
+            pong.expect("an answer or an end in time").is_ok()
+        })
+    }
+
     /// Sends one message of a stream.
     pub fn send(&self, stream: &mut Stream, message: &impl Message) {
         self.runtime.block_on(async { stream.send.send_data(framed(message), false).expect("sent") });
@@ -154,13 +194,41 @@ fn ending(fields: &HeaderMap) -> Option<Ending> {
 /// What a caller sends that makes so many calls of the health service, and gives the server no window to answer them in: heads of answers may be sent, and messages wait in
 /// the server for as long as the connection lasts.
 pub fn calls_without_a_window(count: u32) -> Vec<u8> {
+    calls_to(HEALTH_CHECK, count)
+}
+
+/// The method that says whether a service is there.
+pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+/// The method that says it again whenever it changes.
+pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+/// The method of proxies that decide for themselves.
+pub const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
+/// What a caller sends that makes so many calls of a method, each with an empty message, and gives the server no window to answer them in.
+pub fn calls_to(path: &str, count: u32) -> Vec<u8> {
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     const INITIAL_WINDOW_SIZE: u16 = 4;
     let window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
     frame(&mut sent, SETTINGS, 0, 0, &window);
-    // Fields of the static table of HPACK (RFC 7541): POST, http, and names whose values follow.
+    let head = head(path);
+    for stream in (0..count).map(|nth| 2 * nth + 1) {
+        frame(&mut sent, HEADERS, END_HEADERS, stream, &head);
+        frame(&mut sent, DATA, END_STREAM, stream, &[0; 5]);
+    }
+    sent
+}
+
+/// What a caller sends, behind so many calls, that opens a stream of a method and leaves it open.
+pub fn opened_behind(path: &str, calls: u32) -> Vec<u8> {
+    let mut sent = Vec::new();
+    frame(&mut sent, HEADERS, END_HEADERS, 2 * calls + 1, &head(path));
+    sent
+}
+
+/// Fields of the static table of HPACK (RFC 7541): POST, http, and names whose values follow.
+fn head(path: &str) -> Vec<u8> {
     let mut head = vec![0x83, 0x86];
-    for (name, value) in [(4, "/grpc.health.v1.Health/Check"), (1, "localhost"), (31, "application/grpc")] {
+    for (name, value) in [(4, path), (1, "localhost"), (31, "application/grpc")] {
         // A field that is not to be kept, with a name of the table, in one byte or, above 14, in two.
         head.extend(if name < 15 { vec![name] } else { vec![15, name - 15] });
         text(&mut head, value);
@@ -168,11 +236,7 @@ pub fn calls_without_a_window(count: u32) -> Vec<u8> {
     head.push(0);
     text(&mut head, "te");
     text(&mut head, "trailers");
-    for stream in (0..count).map(|nth| 2 * nth + 1) {
-        frame(&mut sent, HEADERS, END_HEADERS, stream, &head);
-        frame(&mut sent, DATA, END_STREAM, stream, &[0; 5]);
-    }
-    sent
+    head
 }
 
 /// Kinds and flags of frames (RFC 9113).

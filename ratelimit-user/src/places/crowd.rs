@@ -14,6 +14,9 @@ const ALL_BUSY: Duration = Duration::from_millis(50);
 /// While unproven connections hold less than one part in this many of what they may, a new connection takes over the place of the proven connection that is idle longest.
 const FEW: usize = 8;
 
+/// Connections that hold memory and are looked at for one that is not being answered: letting one go takes a bounded time.
+const LOOKED_AT: usize = 64;
+
 /// The order in which connections give up their place: unproven ones first, then by how long they are idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CrowdRank {
@@ -180,10 +183,22 @@ impl Crowd {
             self.bytes += bytes;
         }
         // The connection that has had most of its time goes: an honest one has sent the rest of its request long ago.
-        while self.bytes > MAX_UNFINISHED
-            && let Some((_, oldest)) = self.unfinished.first().copied()
-            && self.dismiss(oldest)
-        {}
+        while self.bytes > MAX_UNFINISHED && self.is_relieved() {}
+    }
+
+    /// Lets one connection go for the memory that it holds, if any holds some. Where those that have had most of their time are all being
+    /// answered, the first of them goes nevertheless: a stream that is open for ever would keep everything behind it in memory.
+    fn is_relieved(&mut self) -> bool {
+        let oldest: Vec<u64> = self.unfinished.iter().take(LOOKED_AT).map(|(_, id)| *id).collect();
+        if oldest.iter().any(|id| self.dismiss(*id)) {
+            return true;
+        }
+        let Some(first) = oldest.first().copied() else { return false };
+        if let Some(member) = self.members.get(&first) {
+            member.guest.cut_off();
+        }
+        self.remove(first);
+        true
     }
 
     fn forget(&mut self, id: u64, unfinished: Option<(u64, usize)>) {
@@ -206,10 +221,11 @@ impl Crowd {
     pub(super) fn let_go(&mut self, now_ms: u64) {
         let is_over =
             |since_ms: u64, time: Duration| Duration::from_millis(now_ms.saturating_sub(since_ms)) >= time;
-        while let Some((due_ms, id)) = self.unfinished.first().copied()
-            && now_ms >= due_ms
-            && self.dismiss(id)
-        {}
+        // One that is being answered keeps its place, and those behind it do not keep theirs for that.
+        let overdue = self.unfinished.iter().take_while(|(due_ms, _)| now_ms >= *due_ms);
+        for id in overdue.map(|(_, id)| *id).collect::<Vec<_>>() {
+            self.dismiss(id);
+        }
         while let Some(first) = self.order.first().copied()
             && !first.is_proven
             && is_over(first.since_ms, self.rules.first)

@@ -4,7 +4,7 @@
 //! newcomer -> a place of its protocol's own -> a place of those that all protocols have in common
 //!          -> the place of the connection of least use: unproven before proven, the longest idle first
 //! ```
-//! Nobody is let go in the midst of an answer. Deadlines are kept by a look every second at the front of the queue, not by a timer for
+//! Nobody is let go in the midst of an answer, but for memory where all that hold it are. Deadlines are kept by a look every second at the front of the queue, not by a timer for
 //! every connection.
 
 mod crowd;
@@ -45,7 +45,7 @@ pub struct PlaceRules {
 
 /// How long a request may take from its first byte to its last.
 pub const UNFINISHED: Duration = Duration::from_secs(10);
-/// What unfinished requests of a protocol may take together, in bytes.
+/// What unfinished requests of a protocol, and answers of gRPC that nobody takes, may take together, in bytes.
 pub const MAX_UNFINISHED: usize = 32 * 1024 * 1024;
 
 /// Places that no protocol has for its own.
@@ -58,12 +58,27 @@ impl Common {
         Arc::new(Self(places.into()))
     }
 
+    /// Takes one until it is dropped, if there is one.
+    pub fn take(self: &Arc<Self>) -> Option<Taken> {
+        self.is_taken().then(|| Taken(Arc::clone(self)))
+    }
+
     fn is_taken(&self) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok()
     }
 
     fn give_back(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One of those that are in common, until it is dropped.
+#[derive(Debug)]
+pub struct Taken(Arc<Common>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.give_back();
     }
 }
 
@@ -208,8 +223,8 @@ impl Guest {
         }
     }
 
-    /// Says how many bytes it has sent of a request that is not all there. If `within` is given, the rest has to come within that time from
-    /// now; else by when it had to come before.
+    /// Says how many bytes it has sent of a request that is not all there, or leaves in memory by not taking its answers. If `within` is given,
+    /// the rest has to come or to be taken within that time from now; else by when it had to before.
     pub fn holds(&self, bytes: usize, within: Option<Duration>) {
         let due_ms = within.map(|time| self.places.now_ms() + time.as_millis() as u64);
         self.places.crowd().holds(self.id, bytes, due_ms);
@@ -230,10 +245,22 @@ impl Guest {
     /// Takes the place away, unless something is being answered.
     fn is_let_go(&self) -> bool {
         let lost = self.busy.compare_exchange(0, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if let (true, Some(task)) = (lost, self.task.get()) {
-            task.abort();
+        if lost {
+            self.end();
         }
         lost
+    }
+
+    /// Takes the place away, whatever is being answered.
+    fn cut_off(&self) {
+        self.busy.store(LOST, Ordering::SeqCst);
+        self.end();
+    }
+
+    fn end(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
     }
 }
 
@@ -243,7 +270,9 @@ impl Drop for Busy {
         if guest.is_proven.load(Ordering::Relaxed) {
             guest.answered_ms.store(guest.places.now_ms(), Ordering::Relaxed);
         }
-        guest.busy.fetch_sub(1, Ordering::SeqCst);
+        // A place that was lost meanwhile stays lost.
+        let fewer = |busy| (busy != LOST).then(|| busy - 1);
+        let _lost = guest.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
     }
 }
 

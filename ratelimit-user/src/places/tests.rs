@@ -200,6 +200,48 @@ fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
 }
 
 #[test]
+fn the_sum_holds_where_everybody_who_holds_memory_is_being_answered_and_who_is_not_goes_first() {
+    let mut world = World::new(PlaceRules { own: 1_000, unproven: 1_000, ..RULES }, None);
+    let size = MAX_UNFINISHED / 4;
+    let mut hold = |is_busy: bool| {
+        world.pass(Duration::from_millis(1));
+        let guest = world.known();
+        let busy = is_busy.then(|| guest.begin().unwrap());
+        world.places.crowd().holds(guest.id, size, Some(world.now_ms));
+        (guest, busy)
+    };
+    let (first, busy) = hold(true);
+    let (second, _idle) = hold(false);
+    let others: Vec<_> = (0..2).map(|_| hold(true)).collect();
+    let last = hold(true);
+    assert!(is_here(&first), "it is being answered");
+    assert!(!is_here(&second), "nothing is lost but what it has not taken");
+    let more = hold(true);
+    assert!(!is_here(&first), "nobody is left who is not being answered");
+    assert!(others.iter().chain([&last, &more]).all(|(guest, _)| is_here(guest)));
+    assert_eq!(world.places.crowd().bytes(), 4 * size);
+    drop(busy);
+    assert!(!is_here(&first) && first.begin().is_none(), "an answer that ends does not bring the place back");
+    assert_eq!(world.places.crowd().len(), 4);
+}
+
+#[test]
+fn one_that_is_being_answered_keeps_nobody_else_beyond_its_time() {
+    let mut world = World::new(RULES, None);
+    let (answered, slow) = (world.known(), world.known());
+    let busy = answered.begin().unwrap();
+    for (guest, due_ms) in [(&answered, 10), (&slow, 11)] {
+        world.places.crowd().holds(guest.id, 10, Some(due_ms));
+    }
+    world.pass(Duration::from_secs(1));
+    world.look();
+    assert_eq!([&answered, &slow].map(|one| is_here(one)), [true, false]);
+    drop(busy);
+    world.look();
+    assert!(!is_here(&answered));
+}
+
+#[test]
 fn a_protocol_keeps_places_of_its_own_whatever_the_others_take() {
     let common = Common::new(4);
     let greedy = World::new(PlaceRules { unproven: 100, ..RULES }, Some(Arc::clone(&common)));

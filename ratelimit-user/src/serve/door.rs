@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{credentials::Token, grpc::rlqs::Quotas, listener::Peer};
-use crate::{places::Guest, requests::decision_service::DecisionService, web::gallery::Gallery};
+use crate::{
+    places::{Common, Guest},
+    requests::decision_service::DecisionService,
+    web::gallery::Gallery,
+};
 
 /// What a caller has to show, and may ask.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub struct Door {
     pub gallery: Option<Gallery>,
     /// What all proxies hold that decide for themselves.
     pub quotas: Arc<Quotas>,
+    /// Open streams of gRPC that all connections have in common.
+    pub streams: Arc<Common>,
     /// The peer at the other end of the connection.
     pub peer: Peer,
     /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to

@@ -6,6 +6,7 @@
 //! ```
 //! One task has a connection. It takes in all calls that have come, answers them where they stand, and whatever came together goes out together.
 
+pub mod backlog;
 pub mod descriptor;
 pub mod framing;
 pub mod health;
@@ -31,6 +32,7 @@ use http::{Method as Verb, Request, Response, StatusCode, header};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use self::{
+    backlog::{Backlog, BacklogShare, CALL},
     framing::{MAX_MESSAGE, MessageReader, Piece},
     status::{Code, GrpcStatus},
 };
@@ -102,7 +104,10 @@ pub async fn serve(stream: ClientStream, door: Door) {
     let Some(pings) = connection.ping_pong() else { return };
     let mut tick = tokio::time::interval_at(Instant::now() + TICK, TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut session = GrpcSession { connection, door, calls: Vec::new(), tick, pings, life: Life::Heard };
+    let backlog = Backlog::new(Arc::clone(&door.guest), Arc::clone(&door.streams));
+    let unread = backlog.hold(0);
+    let (calls, life) = (Vec::new(), Life::Heard);
+    let mut session = GrpcSession { connection, door, calls, backlog, unread, tick, pings, life };
     poll_fn(|cx| session.poll(cx)).await;
 }
 
@@ -111,6 +116,9 @@ struct GrpcSession {
     connection: Connection<ClientStream, Bytes>,
     door: Door,
     calls: Vec<GrpcCall>,
+    backlog: Arc<Backlog>,
+    /// The share of calls that are not all there.
+    unread: BacklogShare,
     tick: Interval,
     pings: PingPong,
     life: Life,
@@ -145,6 +153,9 @@ impl GrpcSession {
                 break;
             }
         }
+        // What could be written was.
+        self.unread.resize(self.calls.iter().map(|call| CALL + call.message.len()).sum());
+        self.backlog.tell();
         if self.pings.poll_pong(cx).is_ready() {
             self.life = Life::Heard;
         }
@@ -164,11 +175,17 @@ impl GrpcSession {
             Err(Rejection::Http(status)) => {
                 let mut head = Response::new(());
                 *head.status_mut() = status;
+                // Fields that these refusals have anyway carry the share of the call.
+                let (name, value) = match status {
+                    StatusCode::METHOD_NOT_ALLOWED => (header::ALLOW, "POST"),
+                    _ => (header::ACCEPT, "application/grpc"),
+                };
+                head.headers_mut().insert(name, self.backlog.ending(value, 0));
                 let _gone = respond.send_response(head, true);
                 return;
             }
             Err(Rejection::Grpc(status)) => {
-                let _gone = framing::refuse(&mut respond, &status);
+                let _gone = framing::refuse(&mut respond, &status, &self.backlog);
                 return;
             }
         };
@@ -176,17 +193,25 @@ impl GrpcSession {
         if !method.is_open() || self.door.token.is_none() {
             self.door.guest.is_proven_now();
         }
+        let backlog = Arc::clone(&self.backlog);
         match method {
             Method::StreamRateLimitQuotas => {
+                let Some(open) = backlog.open_stream() else { return self.too_many_streams(respond) };
                 let (decisions, quotas) = (Arc::clone(&self.door.decisions), Arc::clone(&self.door.quotas));
                 // As long as a proxy holds quotas its connection is in use, however rarely it reports.
                 let Some(busy) = self.door.guest.begin() else { return };
                 tokio::spawn(async move {
-                    rlqs::converse(decisions, quotas, body, respond).await;
-                    drop(busy);
+                    rlqs::converse(decisions, quotas, body, respond, backlog).await;
+                    drop((busy, open));
                 });
             }
-            Method::Reflect => drop(tokio::spawn(reflection::converse(body, respond))),
+            Method::Reflect => {
+                let Some(open) = backlog.open_stream() else { return self.too_many_streams(respond) };
+                tokio::spawn(async move {
+                    reflection::converse(body, respond, backlog).await;
+                    drop(open);
+                });
+            }
             Method::ShouldRateLimit | Method::CheckHealth | Method::WatchHealth => {
                 self.calls.push(GrpcCall {
                     method,
@@ -196,6 +221,13 @@ impl GrpcSession {
                 });
             }
         }
+    }
+
+    /// Refuses a stream for which there is no room.
+    fn too_many_streams(&self, mut respond: SendResponse<Bytes>) {
+        let message = "as many streams are open as there is room for; close others or try again later";
+        let full = GrpcStatus::new(Code::ResourceExhausted, message);
+        let _gone = framing::refuse(&mut respond, &full, &self.backlog);
     }
 
     /// Answers calls that have arrived; whether there was one.
@@ -216,9 +248,9 @@ impl GrpcSession {
                     if method == Method::ShouldRateLimit && status.code == Code::ResourceExhausted =>
                 {
                     let answer = rls::senseless(&self.door.decisions, 1, &status);
-                    let _gone = framing::answer(&mut respond, answer.frame);
+                    let _gone = framing::answer(&mut respond, answer.frame, &self.backlog);
                 }
-                Err(status) => _ = framing::refuse(&mut respond, &status),
+                Err(status) => _ = framing::refuse(&mut respond, &status, &self.backlog),
             }
         }
         answered
@@ -228,17 +260,25 @@ impl GrpcSession {
         match method {
             Method::CheckHealth => {
                 let _gone = match health::check(message) {
-                    Ok(answer) => framing::answer(&mut respond, answer),
-                    Err(status) => framing::refuse(&mut respond, &status),
+                    Ok(answer) => framing::answer(&mut respond, answer, &self.backlog),
+                    Err(status) => framing::refuse(&mut respond, &status, &self.backlog),
                 };
             }
-            Method::WatchHealth => drop(tokio::spawn(health::watch(message, respond))),
+            Method::WatchHealth => {
+                let backlog = Arc::clone(&self.backlog);
+                let Some(open) = backlog.open_stream() else { return self.too_many_streams(respond) };
+                tokio::spawn(async move {
+                    health::watch(message, respond, backlog).await;
+                    drop(open);
+                });
+            }
             // The others are streams, and have a task from the start.
             _ => {
                 let Some(busy) = self.door.guest.begin() else { return };
                 let (decisions, vouched) = (Arc::clone(&self.door.decisions), self.door.vouches());
+                let backlog = Arc::clone(&self.backlog);
                 let mut work = Box::pin(async move {
-                    rate_limit(decisions, message, vouched, respond).await;
+                    rate_limit(decisions, message, vouched, respond, backlog).await;
                     drop(busy);
                 });
                 // Mostly it is done at once.
@@ -256,7 +296,7 @@ impl GrpcSession {
         }
         for mut call in self.calls.extract_if(.., |call| call.age > 1) {
             let late = GrpcStatus::new(Code::DeadlineExceeded, "the message did not arrive in time");
-            let _gone = framing::refuse(&mut call.respond, &late);
+            let _gone = framing::refuse(&mut call.respond, &late, &self.backlog);
         }
         self.life = match self.life {
             Life::Heard => Life::Silent,
@@ -304,6 +344,7 @@ async fn rate_limit(
     message: Bytes,
     vouched: bool,
     mut respond: SendResponse<Bytes>,
+    backlog: Arc<Backlog>,
 ) {
     let _gone = match rls::answer(&decisions, message.clone(), vouched).await {
         Ok(rls::RlsAnswer { frame, wait, turns, paid }) => {
@@ -313,9 +354,9 @@ async fn rate_limit(
                 return;
             }
             turns.into_iter().for_each(Turn::serve);
-            framing::answer(&mut respond, frame)
+            framing::answer(&mut respond, frame, &backlog)
         }
-        Err(status) => framing::refuse(&mut respond, &status),
+        Err(status) => framing::refuse(&mut respond, &status, &backlog),
     };
 }
 

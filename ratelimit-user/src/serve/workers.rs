@@ -46,6 +46,8 @@ pub struct ServedSockets {
     /// Whether callers over TCP must have a certificate.
     certified: bool,
     quotas: Arc<Quotas>,
+    /// Open streams of gRPC that all connections have in common.
+    streams: Arc<Common>,
 }
 
 impl ServedSockets {
@@ -84,7 +86,8 @@ impl ServedSockets {
     fn with(bound: Vec<(ServedProtocol, Bound)>, listen: &Listen) -> Result<Self, String> {
         let credentials = Credentials::read(listen)?;
         let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        Ok(Self { bound, credentials, certified, quotas: Arc::default() })
+        let streams = Common::new(grpc::backlog::COMMON_STREAMS);
+        Ok(Self { bound, credentials, certified, quotas: Arc::default(), streams })
     }
 
     /// The sockets once more, for another process, which then answers on them. There is room for as many connections as these can have.
@@ -174,12 +177,14 @@ impl ServedSockets {
             let operator_token = self.credentials.operator_token.clone().filter(|_| has_http);
             let gallery = gallery.clone();
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
+            let streams = Arc::clone(&self.streams);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 let viewer_token = token.clone();
                 // A socket's file has its own rights.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
+                let streams = Arc::clone(&streams);
                 let (operator_token, gallery) = (operator_token.clone(), Some(gallery.clone()));
                 Door {
                     decisions,
@@ -188,6 +193,7 @@ impl ServedSockets {
                     operator_token,
                     gallery,
                     quotas,
+                    streams,
                     peer,
                     is_shown,
                     guest,

@@ -112,6 +112,7 @@ mod tests {
                 operator_token: None,
                 gallery: None,
                 quotas,
+                streams: Arc::default(),
                 peer,
                 is_shown,
                 guest: Guest::anybody(),

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -10,7 +11,10 @@ use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE};
 use prost::Message;
 
-use super::status::{Code, GrpcStatus};
+use super::{
+    backlog::{Backlog, BacklogShare},
+    status::{Code, GrpcStatus},
+};
 
 /// The longest message of a call that has one. Questions have some hundred bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
@@ -104,11 +108,25 @@ impl MessageReader {
         Poll::Ready(More::Some)
     }
 
-    fn len(&self) -> usize {
+    /// The next message of a stream, with a share of the backlog for as long as it is not all there.
+    pub async fn next(&mut self, share: &mut BacklogShare) -> Result<Piece, GrpcStatus> {
+        poll_fn(|cx| {
+            let next = self.poll_next(cx);
+            // Where nothing more is read, what is there is dropped.
+            let goes_on = matches!(next, Poll::Pending | Poll::Ready(Ok(Piece::Message(_))));
+            share.resize_and_tell(if goes_on { self.len() } else { 0 });
+            next
+        })
+        .await
+    }
+
+    /// Bytes that have come and are no whole message yet.
+    pub fn len(&self) -> usize {
         self.first.len() + self.got.len()
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing has come.
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -180,17 +198,28 @@ pub fn begin(respond: &mut SendResponse<Bytes>) -> Result<SendStream<Bytes>, h2:
 }
 
 /// Answers with one message.
-pub fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
+pub fn answer(
+    respond: &mut SendResponse<Bytes>,
+    message: Bytes,
+    backlog: &Arc<Backlog>,
+) -> Result<(), h2::Error> {
     let mut stream = begin(respond)?;
+    let bytes = message.len();
     stream.send_data(message, false)?;
-    end(&mut stream, &GrpcStatus::OK)
+    send_end(&mut stream, &GrpcStatus::OK, backlog, bytes)
 }
 
-/// Sends one of several messages, as the caller has room for it; whether it is still there.
-pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes) -> bool {
+/// Sends one of several messages, as the caller has room for it; whether it is still there. What has no room has a share of the backlog.
+pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes, backlog: &Arc<Backlog>) -> bool {
+    let mut share = backlog.hold(0);
     while !message.is_empty() {
         stream.reserve_capacity(message.len());
-        let Some(Ok(room)) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return false };
+        let room = poll_fn(|cx| {
+            let room = stream.poll_capacity(cx);
+            share.resize_and_tell(if room.is_pending() { message.len() } else { 0 });
+            room
+        });
+        let Some(Ok(room)) = room.await else { return false };
         let piece = message.split_to(room.min(message.len()));
         if stream.send_data(piece, false).is_err() {
             return false;
@@ -199,17 +228,34 @@ pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes) -> bool {
     true
 }
 
-/// Ends an answer.
-pub fn end(stream: &mut SendStream<Bytes>, status: &GrpcStatus) -> Result<(), h2::Error> {
+/// Ends an answer of several messages.
+pub fn end(
+    stream: &mut SendStream<Bytes>,
+    status: &GrpcStatus,
+    backlog: &Arc<Backlog>,
+) -> Result<(), h2::Error> {
+    send_end(stream, status, backlog, 0)
+}
+
+fn send_end(
+    stream: &mut SendStream<Bytes>,
+    status: &GrpcStatus,
+    backlog: &Arc<Backlog>,
+    bytes: usize,
+) -> Result<(), h2::Error> {
     let mut fields = HeaderMap::with_capacity(2);
-    status.write(&mut fields);
+    status.write(&mut fields, backlog, bytes);
     stream.send_trailers(fields)
 }
 
 /// Answers with nothing but how it ended.
-pub fn refuse(respond: &mut SendResponse<Bytes>, status: &GrpcStatus) -> Result<(), h2::Error> {
+pub fn refuse(
+    respond: &mut SendResponse<Bytes>,
+    status: &GrpcStatus,
+    backlog: &Arc<Backlog>,
+) -> Result<(), h2::Error> {
     let mut head = head();
-    status.write(head.headers_mut());
+    status.write(head.headers_mut(), backlog, 0);
     respond.send_response(head, true).map(drop)
 }
 

@@ -1,11 +1,12 @@
 //! `grpc.health.v1.Health`: whoever gets an answer knows that this server gives them.
 
-use std::future::poll_fn;
+use std::{future::poll_fn, sync::Arc};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 
 use super::{
+    backlog::Backlog,
     framing::{self, decoded, framed},
     messages::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus},
     reflection,
@@ -23,17 +24,18 @@ pub fn check(message: Bytes) -> Result<Bytes, GrpcStatus> {
 }
 
 /// Answers `Watch`: nothing changes while the process lives, so one answer is all until the caller has enough.
-pub async fn watch(message: Bytes, mut respond: SendResponse<Bytes>) {
+pub async fn watch(message: Bytes, mut respond: SendResponse<Bytes>, backlog: Arc<Backlog>) {
     let status = match decoded::<HealthCheckRequest>(message) {
         Ok(request) if is_known(&request.service) => ServingStatus::Serving,
         Ok(_) => ServingStatus::ServiceUnknown,
         Err(status) => {
-            let _gone = framing::refuse(&mut respond, &status);
+            let _gone = framing::refuse(&mut respond, &status, &backlog);
             return;
         }
     };
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
-    if framing::send(&mut stream, framed(&HealthCheckResponse { status: status.into() })).await {
+    let answer = framed(&HealthCheckResponse { status: status.into() });
+    if framing::send(&mut stream, answer, &backlog).await {
         let _reset = poll_fn(|cx| stream.poll_reset(cx)).await;
     }
 }

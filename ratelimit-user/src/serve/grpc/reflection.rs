@@ -1,6 +1,9 @@
 //! `grpc.reflection`: which services there are and what their messages look like, from a set of descriptors that is part of the program.
 
-use std::{collections::HashSet, future::poll_fn, sync::LazyLock};
+use std::{
+    collections::HashSet,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
@@ -8,6 +11,7 @@ use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto};
 
 use super::{
+    backlog::Backlog,
     framing::{self, MAX_MESSAGE, MessageReader, Piece, decoded, framed},
     messages::reflection::{
         ErrorResponse, FileDescriptorResponse, ListServiceResponse, MessageRequest, MessageResponse,
@@ -54,11 +58,12 @@ pub fn services() -> &'static [String] {
 }
 
 /// Answers until the caller ends.
-pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>) {
+pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>, backlog: Arc<Backlog>) {
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
     let mut questions = MessageReader::new(body, MAX_MESSAGE);
+    let mut share = backlog.hold(0);
     let status = loop {
-        let message = match poll_fn(|cx| questions.poll_next(cx)).await {
+        let message = match questions.next(&mut share).await {
             Ok(Piece::Message(message)) => message,
             Ok(Piece::End) => break GrpcStatus::OK,
             Ok(Piece::Gone) => return,
@@ -68,11 +73,11 @@ pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>) {
             Ok(question) => question,
             Err(status) => break status,
         };
-        if !framing::send(&mut stream, framed(&answer(question))).await {
+        if !framing::send(&mut stream, framed(&answer(question)), &backlog).await {
             return;
         }
     };
-    let _gone = framing::end(&mut stream, &status);
+    let _gone = framing::end(&mut stream, &status, &backlog);
 }
 
 /// The answer to a message, or why there is none.

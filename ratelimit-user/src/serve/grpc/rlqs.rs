@@ -4,12 +4,13 @@
 //! given back later. So nothing is given twice: tokens that proxies hold are never more than the limit allows. [`crate::requests::quota`] keeps count of
 //! them; this file translates.
 
-use std::{collections::HashMap, future::poll_fn, sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 
 use super::{
+    backlog::Backlog,
     descriptor::DescriptorQuery,
     framing::{self, MAX_STREAMED, MessageReader, Piece, decoded, framed},
     messages::{
@@ -73,14 +74,15 @@ pub async fn converse(
     quotas: Arc<Quotas>,
     body: RecvStream,
     mut respond: SendResponse<Bytes>,
+    backlog: Arc<Backlog>,
 ) {
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
     let mut reports = MessageReader::new(body, MAX_STREAMED);
+    let mut share = backlog.hold(0);
     let (domain, accounts) = (String::new(), HashMap::new());
     let mut conversation = Conversation { decisions, quotas, domain, accounts, started: Instant::now() };
     let status = loop {
-        let piece = poll_fn(|cx| reports.poll_next(cx)).await;
-        let answer = match piece {
+        let answer = match reports.next(&mut share).await {
             Ok(Piece::Message(message)) => conversation.answer(message).await,
             Ok(Piece::End) => break GrpcStatus::OK,
             Ok(Piece::Gone) => return,
@@ -91,12 +93,12 @@ pub async fn converse(
             Err(status) => break status,
         };
         if let Some(answer) = answer
-            && !framing::send(&mut stream, answer).await
+            && !framing::send(&mut stream, answer, &backlog).await
         {
             return;
         }
     };
-    let _gone = framing::end(&mut stream, &status);
+    let _gone = framing::end(&mut stream, &status, &backlog);
 }
 
 /// What one proxy is answered to messages that it sends one after another, until one ends the stream.

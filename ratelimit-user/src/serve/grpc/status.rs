@@ -1,8 +1,10 @@
 //! How a call ends: a code that every client knows, and a sentence.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use http::{HeaderMap, HeaderValue};
+
+use super::backlog::{Backlog, WENT_WELL};
 
 /// The codes that are of use here, with the numbers that gRPC gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +48,13 @@ impl GrpcStatus {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// Adds it to the fields that end an answer.
-    pub fn write(&self, fields: &mut HeaderMap) {
-        let code = match self.code {
-            Code::Ok => HeaderValue::from_static("0"),
-            other => HeaderValue::from(other as u16),
+    /// Adds it to the fields that end an answer whose message has so many bytes. Until they are written they have a share of the backlog.
+    pub fn write(&self, fields: &mut HeaderMap, backlog: &Arc<Backlog>, bytes: usize) {
+        let code: Cow<'static, str> = match self.code {
+            Code::Ok => Cow::Borrowed(WENT_WELL),
+            other => Cow::Owned((other as u16).to_string()),
         };
-        fields.insert("grpc-status", code);
+        fields.insert("grpc-status", backlog.ending(code, bytes + self.message.len()));
         if !self.message.is_empty()
             && let Ok(message) = HeaderValue::from_str(&escaped(&self.message))
         {
@@ -76,11 +78,16 @@ fn escaped(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::{Common, Guest};
+
+    fn backlog() -> Arc<Backlog> {
+        Backlog::new(Guest::anybody(), Common::new(0))
+    }
 
     #[test]
     fn a_sentence_with_other_letters_stays_a_header_value() {
         let mut fields = HeaderMap::new();
-        GrpcStatus::invalid("user \"ä\" is 100% wrong\n").write(&mut fields);
+        GrpcStatus::invalid("user \"ä\" is 100% wrong\n").write(&mut fields, &backlog(), 0);
         assert_eq!(fields["grpc-status"], "3");
         assert_eq!(fields["grpc-message"], "user \"%C3%A4\" is 100%25 wrong%0A");
     }
@@ -88,7 +95,7 @@ mod tests {
     #[test]
     fn a_call_that_went_well_says_nothing_else() {
         let mut fields = HeaderMap::new();
-        GrpcStatus::OK.write(&mut fields);
+        GrpcStatus::OK.write(&mut fields, &backlog(), 0);
         assert_eq!(fields["grpc-status"], "0");
         assert!(!fields.contains_key("grpc-message"));
     }
