@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -19,7 +19,7 @@ pub struct Proxy {
     port: u16,
     to: SocketAddr,
     shared: Arc<Shared>,
-    listening: Option<JoinHandle<()>>,
+    listening: Option<(TcpListener, JoinHandle<()>)>,
 }
 
 #[derive(Debug, Default)]
@@ -29,7 +29,6 @@ struct Shared {
     /// Replies that were lost.
     lost: AtomicU64,
     delay_ms: AtomicU64,
-    ends: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -65,10 +64,9 @@ impl Proxy {
 
     /// Ends all connections and refuses new ones.
     pub fn refuse(&mut self) {
-        let Some(listening) = self.listening.take() else { return };
-        self.shared.ends.store(true, Ordering::SeqCst);
-        // The thread sleeps in `accept`; a connection wakes it.
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        let Some((listener, listening)) = self.listening.take() else { return };
+        // The thread sleeps in `accept`, which ends with this, in whatever network namespace the proxy is.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("a listener");
         listening.join().expect("the end of the proxy");
         self.cut();
     }
@@ -78,10 +76,10 @@ impl Proxy {
         if self.listening.is_some() {
             return;
         }
-        self.shared.ends.store(false, Ordering::SeqCst);
         let listener = TcpListener::bind(("127.0.0.1", self.port)).expect("its port");
         let (to, shared) = (self.to, Arc::clone(&self.shared));
-        self.listening = Some(thread::spawn(move || listen(&listener, to, &shared)));
+        let own = listener.try_clone().expect("a second handle of the listener");
+        self.listening = Some((own, thread::spawn(move || listen(&listener, to, &shared))));
     }
 
     /// Ends all connections there are.
@@ -100,9 +98,6 @@ impl Drop for Proxy {
 
 fn listen(listener: &TcpListener, to: SocketAddr, shared: &Arc<Shared>) {
     while let Ok((client, _)) = listener.accept() {
-        if shared.ends.load(Ordering::SeqCst) {
-            return;
-        }
         // The server is not there: the client sees its connection end.
         let Ok(server) = TcpStream::connect(to) else { continue };
         let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());

@@ -3,6 +3,7 @@
 use std::{
     io::Write as _,
     os::unix::net::UnixStream,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -10,7 +11,7 @@ use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
     daemon::{Daemon, Edge, binary},
     netns::{EDGE, EDGE_V4},
-    redis::wait_for,
+    redis::{Options, Proxy, Redis, wait_for},
     service::Client,
     traffic::edge_with_sources,
 };
@@ -254,4 +255,52 @@ fn idle_connections_take_no_descriptors_that_operators_and_other_protocols_need(
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
     assert!(open < 500, "{open} of 600");
     drop(idle);
+}
+
+/// A reset is kept in the process that answers. Whichever of the two processes ends, the store has heard all of a reset or nothing.
+#[test]
+fn a_reset_that_the_store_has_not_heard_of_is_lost_with_the_front_or_the_daemon_and_nothing_of_it_is_half_done()
+ {
+    let edge = Edge::new();
+    let server = edge.wire.as_edge(|| Redis::single(Options::default()));
+    let mut proxy = edge.wire.as_edge(|| Proxy::to(server.port()));
+    let apis = format!(
+        "[[api]]\nname = \"few\"\nlimits = [\"4/day\"]\nalgorithm = \"fixed-window\"\nsharing = \"strict\"\n\
+         [cluster]\nredis = \"redis://127.0.0.1:{}\"\nhosts = 1\n",
+        proxy.port()
+    );
+    let mut daemon = edge.start(&policy(&edge, &apis));
+    let ask = |user: &str| http(&edge).get(&format!("/v1/check?user={user}&api=few")).status;
+    let asked = |user: &str| [(); 5].map(|()| ask(user));
+    let reset = || http(&edge).post("/v1/reset", "{\"user\": \"ann\", \"api\": \"few\"}").status;
+    let know = |is_up: bool| {
+        wait_for("a host that knows how the store is", || {
+            // Somebody has to ask before a host finds out.
+            ask("nobody");
+            (edge.json(&["status"])["requests"]["store_up"] == is_up).then_some(())
+        });
+    };
+    know(true);
+    assert_eq!(asked("ann"), [200, 200, 200, 200, 429]);
+    assert_eq!([ask("bob"), ask("bob")], [200, 200]);
+    for ends in ["the front", "the daemon"] {
+        edge.wire.as_edge(|| proxy.refuse());
+        know(false);
+        assert_eq!(reset(), 204, "{ends}");
+        if ends == "the front" {
+            let front = daemon.front().to_string();
+            assert!(Command::new("kill").args(["-9", &front]).status().unwrap().success());
+            daemon.wait_for_log("another front process serves requests");
+        } else {
+            daemon.kill_9();
+            daemon = edge.start_again();
+        }
+        edge.wire.as_edge(|| proxy.accept_again());
+        know(true);
+        assert_eq!(ask("ann"), 429, "{ends}: the store has heard nothing of it");
+        assert_eq!(reset(), 204, "{ends}");
+        wait_for("the limit once more", || (ask("ann") == 200).then_some(()));
+        assert_eq!(asked("ann"), [200, 200, 200, 429, 429], "{ends}: it is given once");
+    }
+    assert_eq!(asked("bob"), [200, 200, 429, 429, 429], "nobody else's was touched");
 }

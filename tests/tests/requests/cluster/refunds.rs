@@ -6,10 +6,14 @@ use ratelimit_tests::{
     policies::REQUEST_ALGORITHMS,
     redis::{Options, Proxy, Redis, wait_for},
 };
-use ratelimit_user::requests::{
-    Outcome, Request,
-    asking::{Asking, NotRefunded},
-    decision_service::DecisionService,
+use ratelimit_user::{
+    config,
+    requests::{
+        Outcome, Request,
+        asking::{Asking, NotRefunded, NotReset},
+        decision_service::DecisionService,
+    },
+    store::worker::MOST_KEPT,
 };
 
 use super::{MODES, answer, block_on, hosts, hosts_within, is_served, policy};
@@ -217,4 +221,61 @@ fn a_reset_that_the_store_has_not_heard_of_is_lost_with_the_host_and_gives_nothi
     proxy.accept_again();
     let after = hosts(1, &text);
     assert_eq!([few, none].map(|user| served_until_refused(&after[0], &user)), [0, 0], "ask for it again");
+}
+
+/// Resets the keys of as many users as are kept for a store that is away.
+fn reset_until_full(host: &DecisionService, api: &str) -> usize {
+    block_on(async {
+        let mut kept = 0;
+        loop {
+            match host.reset(&Request::new(&format!("user{kept}"), api)).await {
+                Ok(()) => kept += 1,
+                Err(NotReset::TooMany) => return kept,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    })
+}
+
+#[test]
+fn resets_that_wait_are_carried_out_after_a_policy_has_taken_their_limit_away_and_all_places_are_free_then() {
+    let server = Redis::single(Options::default());
+    let mut proxy = Proxy::to(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let api = |name: &str| {
+        format!(
+            "[[api]]\nname = \"{name}\"\nlimits = [\"6/day\"]\nalgorithm = \"fixed-window\"\nsharing = \"strict\"\n"
+        )
+    };
+    let parsed = |text: &str| config::parse(text, "test").unwrap_or_else(|error| panic!("{error}")).policy;
+    let (with, without) = (policy(&url, &(api("few") + &api("some"))), policy(&url, &api("some")));
+    let host = &hosts(1, &with)[0];
+    let know = |wanted: bool| {
+        wait_for("a host that knows", || {
+            block_on(is_served(host, &Request::new("nobody", "some")));
+            (host.store().unwrap().is_up() == wanted).then_some(())
+        });
+    };
+    let (few, some) = (Request::new("user0", "few"), Request::new("zoe", "some"));
+    assert_eq!([few, some].map(|user| served_until_refused(host, &user)), [6, 6]);
+    proxy.refuse();
+    know(false);
+    let kept = reset_until_full(host, "few");
+    assert_eq!(kept, MOST_KEPT);
+    host.follow(&parsed(&without), None);
+    let gone = block_on(host.reset(&few));
+    assert!(matches!(gone, Err(NotReset::Bad(_))), "its limit is gone: {gone:?}");
+    assert_eq!(block_on(host.reset(&some)), Err(NotReset::TooMany), "what was promised is kept");
+    proxy.accept_again();
+    know(true);
+    wait_for("places for further resets", || block_on(host.reset(&some)).ok());
+    wait_for("a record that was forgotten", || {
+        (answer(host, &some, Asking::Peeking).left == 6).then_some(())
+    });
+    host.follow(&parsed(&with), None);
+    assert_eq!(answer(host, &few, Asking::Peeking).left, 6, "the store has forgotten it");
+    assert_eq!(served_until_refused(host, &few), 6, "and gives it once");
+    proxy.refuse();
+    know(false);
+    assert_eq!(reset_until_full(host, "few"), MOST_KEPT, "no place was lost");
 }
