@@ -53,13 +53,16 @@ pub(crate) enum Need {
 pub(crate) const KERNEL_BUILD: [Need; 2] = [Need::RustSrc, Need::BpfLinker];
 pub(crate) const LINTERS: [Need; 2] = [Need::Clippy, Need::Rustfmt];
 /// What private namespaces with real traffic take.
-pub(crate) const NAMESPACES: [Need; 6] = [
+pub(crate) const NAMESPACES: [Need; 8] = [
     Need::Executable { name: "ip", package: "iproute2" },
     Need::Executable { name: "ping", package: "iputils-ping" },
     Need::Executable { name: "nsenter", package: "util-linux" },
     Need::Executable { name: "setpriv", package: "util-linux" },
     Need::Executable { name: "mount", package: "mount" },
     Need::Executable { name: "umount", package: "mount" },
+    // A disk that hangs.
+    Need::Executable { name: "fsfreeze", package: "util-linux" },
+    Need::Executable { name: "mkfs.ext4", package: "e2fsprogs" },
 ];
 
 /// What tests of limits across hosts take: real servers, and certificates for them.

@@ -4,6 +4,7 @@ mod apply;
 mod attacks;
 mod change;
 mod cli;
+mod disk;
 mod explain;
 mod restart;
 mod supervisor;
