@@ -84,14 +84,24 @@ impl Edge {
 
     /// `ratelimit run` with this host's directories, not started yet.
     pub fn run_command(&self) -> Command {
-        self.run_by(self.wire.on_edge(binary("ratelimit")))
+        self.run_command_with(&binary("ratelimit"))
+    }
+
+    /// The same with another build.
+    pub fn run_command_with(&self, build: &Path) -> Command {
+        self.run_by(self.wire.on_edge(build))
     }
 
     /// `ratelimit run` with the capabilities that the packaged unit leaves it (`packaging/systemd/ratelimit.service`), not started yet.
     pub fn run_command_of_the_unit(&self) -> Command {
+        self.run_command_of_the_unit_with(&binary("ratelimit"))
+    }
+
+    /// The same with another build.
+    pub fn run_command_of_the_unit_with(&self, build: &Path) -> Command {
         let mut command = self.wire.on_edge("setpriv");
         command.args(["--bounding-set", "-all,+bpf,+net_admin,+perfmon", "--no-new-privs"]);
-        command.arg(binary("ratelimit"));
+        command.arg(build);
         self.run_by(command)
     }
 

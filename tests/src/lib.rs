@@ -27,6 +27,7 @@ pub mod service;
 pub mod simulation;
 pub mod soak;
 pub mod stack;
+pub mod tracing;
 pub mod traffic;
 pub mod tun;
 

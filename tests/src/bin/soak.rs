@@ -3,7 +3,10 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
-use ratelimit_tests::soak::{Build, Event, Load, Plan, Until, load, soak};
+use ratelimit_tests::{
+    soak::{Build, Event, Load, Plan, Until, load, soak},
+    tracing,
+};
 
 /// A soak of so many seconds has time to wait between events, and has each kind of them all the same.
 const LONG_S: u64 = 300;
@@ -43,6 +46,13 @@ fn main() -> ExitCode {
         let faults = load(&loads).faults.len();
         println!("{faults} of these are more than docs/sizing.md says");
         return if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    // The build that prints verdicts is made for the soak alone, so this is where it is looked at what it prints.
+    for traced in other.iter().filter(|build| build.words.iter().any(|word| word.starts_with("--trace"))) {
+        if let Err(why) = tracing::lines_come(&traced.path) {
+            println!("{why}");
+            return ExitCode::FAILURE;
+        }
     }
     let mut builds = vec![Build { name: "this build".to_owned(), path: build, words: Vec::new() }];
     builds.extend(other);

@@ -9,4 +9,5 @@ mod explain;
 mod restart;
 mod supervisor;
 mod top;
+mod trace;
 mod watch;
