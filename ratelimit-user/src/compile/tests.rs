@@ -3,6 +3,7 @@
 //! `UPDATE_GOLDEN=1 cargo test -p ratelimit-user golden` writes the golden files anew; what changed in them is then to be explained.
 
 mod changes;
+mod debts;
 mod sets;
 mod tables;
 

@@ -96,7 +96,7 @@ pub fn explain<R: Remembered>(
         blocked_by: listing::blocked_by(setting, address),
         user: user::state(&record, setting, address, &wait),
         own,
-        prefixes: neighbourhood::prefixes(&record, setting, &source, party, &refusals),
+        prefixes: neighbourhood::prefixes(&record, setting, &source, party),
         host: service::host(&record, setting, party, &wait),
         services: services()
             .filter_map(|one| service::state(&record, setting, &source, party, &refusals, &wait, one))

@@ -99,11 +99,34 @@ pub(super) fn alone_ms<R: Remembered>(
     meter: Meter,
     words: Vec<ScratchWord>,
 ) -> Option<u64> {
+    refused_alone(record, source, number, meter, words)?.1
+}
+
+/// For how long one of the prefixes around a source refuses its packets, as [`alone_ms`] of a limit. Its words are those that new sources are paid
+/// from too, and a source that is refused for want of these alone is not refused by the prefix.
+pub(super) fn prefix_alone_ms<R: Remembered>(
+    record: &ReadRecord<'_, R>,
+    source: Address,
+    meter: Meter,
+    words: Vec<ScratchWord>,
+) -> Option<u64> {
+    let (reason, for_ms) = refused_alone(record, source, NO_SERVICE, meter, words)?;
+    if reason == Reason::LimitPrefix { for_ms } else { None }
+}
+
+/// Why a packet is refused where everything but some words is lifted, and for how long, if that ends.
+fn refused_alone<R: Remembered>(
+    record: &ReadRecord<'_, R>,
+    source: Address,
+    number: u32,
+    meter: Meter,
+    words: Vec<ScratchWord>,
+) -> Option<(Reason, Option<u64>)> {
     let asking = SourceInquiry { record, source, service: None, number, refusals: Vec::new() };
     let packet = asking.packet(meter);
     let scratch = ScratchTables::new(record, Rc::new(Lifted::all_but(words)));
     let reason = scratch.judge(packet, SMALLEST_FRAME);
-    if reason.verdict() == Verdict::Drop { asking.lasts_ms(&scratch, packet, reason) } else { None }
+    (reason.verdict() == Verdict::Drop).then(|| (reason, asking.lasts_ms(&scratch, packet, reason)))
 }
 
 /// Questions about packets of one source.

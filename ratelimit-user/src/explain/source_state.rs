@@ -134,11 +134,22 @@ pub(super) fn unit_q8(limit: &Limit) -> u64 {
 /// What the smallest packet costs that any limit of the set applies to: one that opens nothing and is no fragment, if there are limits for
 /// such.
 pub(super) fn sample_q8(set: &LimitSet) -> u64 {
-    let dearest = |plain: bool| {
+    dearest(set).map_or(0, |limit| unit_q8(&limit))
+}
+
+/// The meter that the packet of [`sample_q8`] is told by.
+pub(super) fn sample_meter(set: &LimitSet) -> Meter {
+    let of = |limit: Limit| Meter::ALL.into_iter().find(|meter| *meter as u32 == limit.meter);
+    dearest(set).and_then(of).unwrap_or(Meter::Packets)
+}
+
+/// The limit under which that packet costs most.
+fn dearest(set: &LimitSet) -> Option<Limit> {
+    let of = |plain: bool| {
         let applies = |limit: &&Limit| !plain || counts_every_packet(limit.meter);
-        set.limits.iter().filter(applies).map(unit_q8).max().unwrap_or(0)
+        set.limits.iter().filter(applies).max_by_key(|limit| unit_q8(limit)).copied()
     };
-    if dearest(true) > 0 { dearest(true) } else { dearest(false) }
+    of(true).filter(|limit| unit_q8(limit) > 0).or_else(|| of(false))
 }
 
 /// Whether a meter counts more than SYNs or fragments alone.

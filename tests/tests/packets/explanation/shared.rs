@@ -256,7 +256,7 @@ network = ["4 packets/day"]
 }
 
 #[test]
-fn every_prefix_that_is_spent_tells_the_wait_after_which_a_packet_passes() {
+fn every_prefix_that_is_spent_tells_its_own_wait_and_the_longest_is_when_a_packet_passes() {
     let site = Site::new(
         "[source]\nlimits = [\"1 packets/s burst 80\"]\nladder = { ipv4 = [\"/24 x4\", \"/20 x8\"] }\n",
         Lists::new(),
@@ -274,11 +274,32 @@ fn every_prefix_that_is_spent_tells_the_wait_after_which_a_packet_passes() {
     let wait = refusal.for_ms.unwrap();
     let [narrow, wide] = told.prefixes.as_slice() else { panic!("{:?}", told.prefixes) };
     assert!(narrow.share_percent < wide.share_percent, "{:?}", told.prefixes);
-    assert_eq!([narrow, wide].map(|one| one.refused_for_ms), [Some(wait); 2], "{:?}", told.prefixes);
+    assert_eq!(narrow.refused_for_ms, Some(wait), "{:?}", told.prefixes);
+    assert!(wide.refused_for_ms.is_some_and(|shorter| (1..wait).contains(&shorter)), "{:?}", told.prefixes);
     site.wait_ms(wait - 1);
     assert_eq!(site.drop_reason(&smallest(source)), Some(Reason::LimitPrefix));
     site.wait_ms(1);
     assert_eq!(site.drop_reason(&smallest(source)), None);
+}
+
+#[test]
+fn a_prefix_with_room_tells_no_wait_beside_one_that_is_spent() {
+    for (limits, sends_syns) in [("1 packets/s burst 80", false), ("1 syns/s burst 80", true)] {
+        let text = format!(
+            "[source]\nlimits = [\"{limits}\"]\nladder = {{ ipv4 = [\"/24 x4\", \"/20 x64\"] }}\n"
+        );
+        let site = Site::new(&text, Lists::new());
+        let frame = |last| {
+            let source = Ipv4Addr::new(192, 0, 2, last);
+            if sends_syns { Ipv4::from(source).tcp_frame(SYN) } else { smallest(source) }
+        };
+        assert!((1..=190).all(|last| site.drop_reason(&frame(last)).is_none()));
+        assert!((0..80).any(|_| site.drop_reason(&frame(251)).is_some()));
+        let told = site.explain([192, 0, 2, 251]);
+        let [narrow, wide] = told.prefixes.as_slice() else { panic!("{:?}", told.prefixes) };
+        assert_eq!(wide.refused_for_ms, None, "{:?}", told.prefixes);
+        hold_to(&site, narrow.refused_for_ms.unwrap(), &frame(251), Reason::LimitPrefix);
+    }
 }
 
 #[test]
