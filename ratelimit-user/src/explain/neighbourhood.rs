@@ -74,7 +74,8 @@ pub(super) fn prefixes<R: Remembered>(
             }
         };
         // A prefix also refuses whoever has had its share of it, and who needs an entry for it that there is no room for.
-        let words = all_words(cell).chain(all_words(row)).chain([(fair_share, 0), (Row::Budget(NEW_SOURCES), 0)]);
+        let words =
+            all_words(cell).chain(all_words(row)).chain([(fair_share, 0), (Row::Budget(NEW_SOURCES), 0)]);
         prefixes.push(PrefixState {
             prefix: Prefix::masked(source.address, wanted.bits).to_string(),
             multiple: wanted.multiple,

@@ -179,7 +179,11 @@ fn of_several_limits_the_one_that_owes_most_decides() {
     assert_eq!(owes(&old, &new, &[400, 700, 90]), Some((0, 1_400)));
     assert_eq!(owes(&old, &new, &[800, 700, 90]), Some((0, 1_600)));
     let bigger = set_of(&[packets(10, 1_040), bytes(1, 5_005), packets(5, 100)]);
-    assert_eq!(owes(&old, &bigger, &[-50, -20, 90]), Some((-11, 1)), "one has been full for 10, the other for 15");
+    assert_eq!(
+        owes(&old, &bigger, &[-50, -20, 90]),
+        Some((-11, 1)),
+        "one has been full for 10, the other for 15"
+    );
 }
 
 #[test]
@@ -190,11 +194,7 @@ fn a_user_that_is_new_or_unknown_or_without_a_bucket_owes_nothing_and_others_do(
         let mut next = policy_of_users();
         next.users.iter_mut().for_each(|(_, set)| *set = new);
         next.new_users = new_users.to_vec();
-        next.carry_debts(
-            |index| known(index).then_some(old),
-            |index| charged(index).then_some(bucket),
-            NOW,
-        );
+        next.carry_debts(|index| known(index).then_some(old), |index| charged(index).then_some(bucket), NOW);
         next.users.iter().map(|(_, set)| set.owed_q8).collect::<Vec<_>>()
     };
     assert_eq!(carried(&[], &|_| true, &|_| true), [1_000, 1_000]);
@@ -248,7 +248,11 @@ fn the_word_of_a_total_moves_ahead_by_what_was_spent_without_what_cpus_only_held
     assert_eq!(moved(was, packets(10, 4_000), -700, 100), 2_200);
     assert_eq!(moved(was, packets(5, 1_000), 800, 0), 800, "quicker");
     assert_eq!(moved(was, packets(10, 4_000), -3_500, 0), -500, "full since then and not since before");
-    assert_eq!(moved_at(was, slower, 800, 0, true), 800, "what another service has spent is not carried over");
+    assert_eq!(
+        moved_at(was, slower, 800, 0, true),
+        800,
+        "what another service has spent is not carried over"
+    );
 }
 
 #[test]

@@ -285,9 +285,8 @@ fn every_prefix_that_is_spent_tells_its_own_wait_and_the_longest_is_when_a_packe
 #[test]
 fn a_prefix_with_room_tells_no_wait_beside_one_that_is_spent() {
     for (limits, sends_syns) in [("1 packets/s burst 80", false), ("1 syns/s burst 80", true)] {
-        let text = format!(
-            "[source]\nlimits = [\"{limits}\"]\nladder = {{ ipv4 = [\"/24 x4\", \"/20 x64\"] }}\n"
-        );
+        let text =
+            format!("[source]\nlimits = [\"{limits}\"]\nladder = {{ ipv4 = [\"/24 x4\", \"/20 x64\"] }}\n");
         let site = Site::new(&text, Lists::new());
         let frame = |last| {
             let source = Ipv4Addr::new(192, 0, 2, last);
