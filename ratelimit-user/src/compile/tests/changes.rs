@@ -291,3 +291,19 @@ fn what_a_former_build_counted_is_found_at_the_place_that_its_window_has_now() {
         assert_eq!(window::words_of(&minute, 0, &all, later_ns), None, "{kind}: nothing of them counts");
     }
 }
+
+#[test]
+fn an_entry_is_of_the_service_whose_number_its_key_ends_with_and_of_no_other() {
+    // The name of a window, its place, and one more than the index of its service.
+    let group = |service: u64| 0x1234_5678 << 32 | 5 << 16 | service;
+    for (service, services, is_of) in [
+        (3, &[2_u32][..], true),
+        (3, &[0, 2, 7], true),
+        (3, &[3], false),
+        (0, &[0], false),
+        (1, &[0], true),
+        (5, &[2], false),
+    ] {
+        assert_eq!(window::is_of_service(group(service), services), is_of, "{service} in {services:?}");
+    }
+}

@@ -213,6 +213,7 @@ fn who_is_forgiven_owes_nothing_under_a_policy_that_is_put_in_force_anew() {
     let owed: Vec<_> = next.users.iter().map(|(_, set)| (set.owed_since_q8, set.owed_q8)).collect();
     assert_eq!(owed, [(NOW, 700), (0, 0)]);
     assert!(!next.keeps_tables && next.policy.generation != desired.policy.generation);
+    assert_ne!(next.policy.tables, desired.policy.tables, "the packet path reads the other tables");
     assert_eq!(next.forgiving(1), None, "once");
     assert_eq!(next.forgiving(7), None, "nobody");
 }
@@ -264,6 +265,6 @@ fn the_total_of_the_host_is_carried_as_that_of_a_service_is() {
     };
     let state = TotalState { tat_q8: [NOW + 500; MAX_TOTALS] };
     let (old, new) = (with(packets(10, 1_000)), with(packets(30, 3_000)));
-    let next = new.carried_total(&old.policy, HOST_TOTAL as u32, state, [0; MAX_TOTALS], NOW);
+    let next = new.carried_total(&old.policy, HOST_TOTAL, state, [0; MAX_TOTALS], NOW);
     assert_eq!(next.tat_q8[..2], [NOW + 500, NOW + 1_500]);
 }
