@@ -87,7 +87,7 @@ impl Edge {
         self.run_command_with(&binary("ratelimit"))
     }
 
-    /// The same with another build.
+    /// `run` of the build at a path, with this host's directories, not started yet.
     pub fn run_command_with(&self, build: &Path) -> Command {
         self.run_by(self.wire.on_edge(build))
     }
@@ -97,7 +97,7 @@ impl Edge {
         self.run_command_of_the_unit_with(&binary("ratelimit"))
     }
 
-    /// The same with another build.
+    /// `run` of the build at a path, with the capabilities that the packaged unit leaves it, not started yet.
     pub fn run_command_of_the_unit_with(&self, build: &Path) -> Command {
         let mut command = self.wire.on_edge("setpriv");
         command.args(["--bounding-set", "-all,+bpf,+net_admin,+perfmon", "--no-new-privs"]);

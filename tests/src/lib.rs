@@ -8,6 +8,7 @@ pub mod bpffs;
 pub mod browser;
 pub mod cgroup;
 pub mod cookie_site;
+pub mod cpus;
 pub mod daemon;
 pub mod envoy;
 pub mod fleet;

@@ -11,10 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{
-    process::getpid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
+use crate::cpus;
 
 /// How long the thread of a CPU sleeps between two turns.
 const TURN: Duration = Duration::from_millis(5);
@@ -65,14 +62,10 @@ impl Rounds {
 }
 
 static ROUNDS: LazyLock<Mutex<Rounds>> = LazyLock::new(|| {
-    // Those of the process, and not of a thread that stays on one CPU.
-    let ours = sched_getaffinity(Some(getpid())).expect("the CPUs of this process");
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| ours.is_set(*cpu)).collect();
+    let cpus = cpus::of_process();
     for cpu in cpus.clone() {
         thread::spawn(move || {
-            let mut one = CpuSet::new();
-            one.set(cpu);
-            sched_setaffinity(None, &one).expect("a CPU of our own");
+            cpus::stay_on(cpu);
             loop {
                 thread::sleep(TURN);
                 rounds().turn(cpu, Instant::now());

@@ -102,8 +102,8 @@ pub(super) fn alone_ms<R: Remembered>(
     refused_alone(record, source, number, meter, words)?.1
 }
 
-/// For how long one of the prefixes around a source refuses its packets, as [`alone_ms`] of a limit. Its words are those that new sources are paid
-/// from too, and a source that is refused for want of these alone is not refused by the prefix.
+/// For how long one of the prefixes around a source refuses its packets, found as [`alone_ms`] finds it for a limit. The budget for new sources is among
+/// the words of a prefix, because a prefix needs an entry too; a packet that is refused for its own source's entry is not refused by the prefix.
 pub(super) fn prefix_alone_ms<R: Remembered>(
     record: &ReadRecord<'_, R>,
     source: Address,

@@ -10,13 +10,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    process::getpid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::sender::Signal;
+use crate::cpus;
 
 /// Between two looks of a CPU: half a tick.
 const EVERY: Duration = Duration::from_millis(2);
@@ -34,13 +31,10 @@ pub(super) struct Ticks(Vec<(i64, i64)>);
 impl TickWatch {
     pub(super) fn start(signal: &Arc<Signal>) -> Self {
         let seen = Arc::new(Mutex::new(Ticks::default()));
-        let ours = sched_getaffinity(Some(getpid())).expect("the CPUs of this process");
-        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| ours.is_set(*cpu)) {
+        for cpu in cpus::of_process() {
             let (seen, signal) = (Arc::clone(&seen), Arc::clone(signal));
             thread::spawn(move || {
-                let mut one = CpuSet::new();
-                one.set(cpu);
-                sched_setaffinity(None, &one).expect("a CPU of our own");
+                cpus::stay_on(cpu);
                 while !signal.is_over() {
                     // In this order: at the later moment the coarse clock says at least that.
                     let says_ns = ns(ClockId::MonotonicCoarse);

@@ -12,6 +12,7 @@ use fastrand::Rng;
 use ratelimit_common::abi::{ListEntry, Reason, list};
 use ratelimit_ebpf::frame::Link;
 use ratelimit_tests::{
+    cpus,
     frames::{
         ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
         fragment, icmp, tag, tcp, udp,
@@ -25,7 +26,6 @@ use ratelimit_user::{
     compile::lists::{self, Lists},
     dataplane::framing::Framing,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub(crate) const PACKETS: u64 = 150_000;
 /// Sources, few enough that limits are reached again and again.
@@ -234,9 +234,7 @@ const SHORTEST: usize = 14;
 
 #[test]
 fn host_and_kernel_agree_on_the_frames_of_the_fuzzers_corpus() {
-    let mut one = CpuSet::new();
-    one.set(0);
-    sched_setaffinity(None, &one).expect("stay on CPU 0");
+    cpus::stay_on(0);
     // Guests have executables only.
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join("packets");
     if !corpus.exists() && std::env::var_os("RATELIMIT_GUEST").is_some() {
@@ -262,9 +260,7 @@ fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {
     let packets = from_environment("PACKETS").unwrap_or(PACKETS);
     println!("seed {seed}; SEED={seed} runs it again");
     // CPUs hold shares of a total by themselves, and the host's tables are those of one CPU.
-    let mut one = CpuSet::new();
-    one.set(0);
-    sched_setaffinity(None, &one).expect("stay on CPU 0");
+    cpus::stay_on(0);
     let mut rng = Rng::with_seed(seed);
     let policy = policies::policy(policy);
     let lists = listed();

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use fastrand::Rng;
 use ratelimit_common::abi::{Verdict, counter::Fate};
 use ratelimit_tests::{
+    cpus,
     frames::{IPV4, Ipv4, TCP, ethernet, tcp},
     loaded::Loaded,
     policies,
@@ -18,7 +19,6 @@ use ratelimit_user::{
     dataplane::framing::Framing,
     replay::{Cause, FACTS, Replay, ReplayTimeline},
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::differential::{mutate, random_frame, random_packet};
 
@@ -57,9 +57,7 @@ fn captured(link_type: LinkType, frames: &[Vec<u8>]) -> Vec<u8> {
 
 /// Replays frames and runs them through the kernel, and says what the replay made of each.
 fn agree(policy: &str, framing: Framing, frames: &[Vec<u8>]) -> Vec<Cause> {
-    let mut one = CpuSet::new();
-    one.set(0);
-    sched_setaffinity(None, &one).expect("stay on CPU 0");
+    cpus::stay_on(0);
     let policy = policies::parsed(policy);
     let desired = compile::desired(&policy, &FACTS, 1, None);
     let mut kernel = Loaded::new(&desired).for_framing(framing);
