@@ -23,7 +23,7 @@ use ratelimit_user::{
     control::{protocol::Reply, server},
     policy::{LimitList, Policy, Prefix, changes::changes},
     serve::resp::{
-        check::{CheckWords, NO_PARTS, RespCheck},
+        check::{CheckWords, Parts, RespCheck},
         frame::{self, Arguments, MAX_FRAME},
         throttle::{self, Dialect},
     },
@@ -220,7 +220,7 @@ fn requests(bytes: &[u8]) {
             assert!(matches!(cut, Ok(None)), "{part} bytes of a request of {length} are {cut:?}");
         }
         for words in [CheckWords::All, CheckWords::Keys] {
-            let _maybe_refused = RespCheck::parse(&arguments, words, &mut NO_PARTS.clone());
+            let _maybe_refused = RespCheck::parse(&arguments, words, &mut Parts::new());
         }
         for dialect in [Dialect::Cell, Dialect::Crab] {
             let _maybe_refused = throttle::question(dialect, arguments.get(1..).unwrap_or_default());

@@ -86,6 +86,12 @@ pub trait Counting: Sized {
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool;
     /// How long until so many units, at most the capacity, are there if nobody takes any; 0 if they are now.
     fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64;
+    /// How long until a key has one unit more than it has: [`Meter::more`].
+    #[inline]
+    fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
+        let one_more = self.left(words, now_us).max(held_back) + 1;
+        if one_more > self.capacity() { 0 } else { self.wait(words, now_us, one_more) }
+    }
     /// How long until a key has everything again: [`Meter::reset`].
     fn reset(&self, words: &[u64], now_us: u64) -> u64;
     /// How long until a key has everything again of which so much, more than nothing, is used: exact, or a whole window.
@@ -162,6 +168,7 @@ impl Meter {
     }
 
     /// What a key that is new may have at once.
+    #[inline]
     pub fn capacity(&self) -> u64 {
         each!(self, inner => inner.capacity())
     }
@@ -190,6 +197,7 @@ impl Meter {
     }
 
     /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
+    #[inline]
     pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         if units > self.capacity() {
             return NEVER_US;
@@ -198,6 +206,7 @@ impl Meter {
     }
 
     /// How long until a key has everything again, if nobody takes any; for windows of which something is used until the one ends that counts now.
+    #[inline]
     pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         each!(self, inner => inner.reset(words, now_us))
     }
@@ -205,8 +214,7 @@ impl Meter {
     /// How long until a key has one unit more than it has, of those above `held_back`; 0 if it has everything.
     #[inline]
     pub fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
-        let one_more = self.left(words, now_us).max(held_back) + 1;
-        if one_more > self.capacity() { 0 } else { self.wait(words, now_us, one_more) }
+        each!(self, inner => inner.more(words, now_us, held_back))
     }
 
     /// How long until a key of which this is left has one unit more, at most: until the next one for buckets, the end of a fixed window, and

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::{calendar::CalendarUnit, *};
 
 const SECOND: u64 = 1_000_000;
+/// The first number behind which not every integer is a double.
+const DOUBLES: u64 = 1 << 53;
 /// Some moment: windows must not need the zero of the clock.
 const START: u64 = 1_790_000_000 * SECOND + 123_456;
 
@@ -82,6 +84,20 @@ fn fresh(meter: &Meter) -> Vec<u64> {
     let mut words = vec![0; meter.words()];
     words.extend([u64::MAX; 40]);
     words
+}
+
+proptest! {
+    /// Beside every multiple of the divisor, where rounding would show, and on both sides of 2^53.
+    #[test]
+    fn a_quotient_by_doubles_is_that_of_integers(divisor_bits in 1_u32..64, dividend_bits in 1_u32..64, any: (u64, u64)) {
+        let divisor = (any.0 >> (64 - divisor_bits)).max(1);
+        let multiple = (any.1 >> (64 - dividend_bits)) / divisor * divisor;
+        let edges = [multiple, DOUBLES, u64::MAX, divisor];
+        for dividend in edges.into_iter().flat_map(|edge| [edge.saturating_sub(1), edge, edge.saturating_add(1)]) {
+            prop_assert_eq!(bucket::quotient(dividend, divisor), dividend / divisor);
+            prop_assert_eq!(bucket::quotient_up(dividend, divisor), dividend.div_ceil(divisor));
+        }
+    }
 }
 
 proptest! {

@@ -93,6 +93,7 @@ impl AllowanceLimit {
     }
 
     /// How the limit is counted while the host has headroom, or has none.
+    #[inline]
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
             None => InForce { meter: &self.meter, held_back: 0, margin: 0, is_wide: false },
@@ -114,6 +115,7 @@ impl AllowanceLimit {
 
 impl InForce<'_> {
     /// Units that a key may have now.
+    #[inline]
     pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.left(words, now_us).saturating_sub(self.held_back)
     }
@@ -128,11 +130,13 @@ impl InForce<'_> {
     }
 
     /// How long until a key has one unit more than it has now, be it of the margin; 0 if it has everything.
+    #[inline]
     pub fn more(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.more(words, now_us, self.held_back)
     }
 
     /// How long until a key has one unit more of the limit itself than it has now; 0 if it has everything.
+    #[inline]
     pub fn more_below(&self, words: &[u64], now_us: u64) -> u64 {
         match self.meter {
             Meter::Soft(soft) => soft.more_below(words, now_us),
@@ -141,6 +145,7 @@ impl InForce<'_> {
     }
 
     /// How long until so many units are there.
+    #[inline]
     pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         self.meter.wait(words, now_us, units.saturating_add(self.held_back))
     }
@@ -154,6 +159,7 @@ impl Allowance {
     }
 
     /// Units of a limit of this capacity that a request of this priority leaves alone.
+    #[inline]
     pub fn reserved(&self, priority: Priority, capacity: u64) -> u64 {
         let percent = match priority {
             Priority::Critical => 0,

@@ -39,7 +39,9 @@ pub enum Subject<'r> {
 pub struct CounterKeys<'r> {
     /// The API that the request is for.
     pub api: &'r ApiRules,
+    /// The keys, and behind them nothing.
     list: [Option<CounterKey<'r>>; MAX_COUNTER_KEYS],
+    count: usize,
     /// For a login: where it is kept that this user has logged in from this address.
     pub known: Option<KnownAddress<'r>>,
 }
@@ -58,7 +60,7 @@ pub struct KnownAddress<'r> {
 impl<'r> CounterKeys<'r> {
     /// No keys yet, for a request for this API.
     pub(super) fn of(api: &'r ApiRules) -> Self {
-        Self { api, list: [None; MAX_COUNTER_KEYS], known: None }
+        Self { api, list: [None; MAX_COUNTER_KEYS], count: 0, known: None }
     }
 
     /// One more, if it limits anything.
@@ -67,30 +69,29 @@ impl<'r> CounterKeys<'r> {
         if counter.allowance.limits.is_empty() {
             return;
         }
-        if let Some(place) = self.list.iter_mut().find(|place| place.is_none()) {
+        if let Some(place) = self.list.get_mut(self.count) {
             *place = Some(counter);
+            self.count += 1;
         }
     }
 
-    /// Each of them.
+    /// Each of them. Most requests have one key, and places behind it are not looked at.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &CounterKey<'r>> {
-        self.list.iter().flatten()
+        self.list.iter().take(self.count).flatten()
     }
 
     /// Some of them.
     pub fn only(&self, mut is_meant: impl FnMut(&CounterKey<'r>) -> bool) -> Self {
-        let list = self.list.map(|counter| counter.filter(&mut is_meant));
-        Self { api: self.api, list, known: self.known }
+        let mut some = Self { known: self.known, ..Self::of(self.api) };
+        self.iter().filter(|counter| is_meant(counter)).for_each(|counter| some.push(*counter));
+        some
     }
 
     /// Leaves out what only counts for addresses that the user has not logged in from.
     pub fn forget_other_addresses(&mut self) {
         let Some(known) = self.known else { return };
-        for place in &mut self.list {
-            if place.is_some_and(|counter| std::ptr::eq(counter.allowance, known.of_other_addresses)) {
-                *place = None;
-            }
-        }
+        *self = self.only(|counter| !std::ptr::eq(counter.allowance, known.of_other_addresses));
     }
 }
 

@@ -24,7 +24,8 @@ pub fn named(bytes: &[u8]) -> Cow<'_, str> {
 
 /// A name that is text already.
 pub fn plain(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| !text.contains(ESCAPE))
+    // Looking for the escape character takes longer than seeing that there is none: most names are ASCII.
+    std::str::from_utf8(bytes).ok().filter(|text| text.is_ascii() || !text.contains(ESCAPE))
 }
 
 fn escaped(bytes: &[u8]) -> String {

@@ -96,14 +96,10 @@ pub struct RespCheck<'a> {
     cost: Option<u64>,
     priority: Priority,
     asking: Asking,
-    parts: usize,
 }
 
-/// Further parts of a key, beside the question that has them: most have none, and moving room for all would cost more than asking.
-pub type Parts<'a> = [(&'a str, &'a str); MAX_PARTS];
-
-/// No parts yet.
-pub const NO_PARTS: Parts<'_> = [("", ""); MAX_PARTS];
+/// Further parts of a key, beside the question that has them. Most have none, and an empty list allocates nothing.
+pub type Parts<'a> = Vec<(&'a str, &'a str)>;
 
 impl<'a> RespCheck<'a> {
     /// Reads `user api [ip] [cost]` and the words that are allowed behind them; parts of keys go to `parts`.
@@ -116,15 +112,8 @@ impl<'a> RespCheck<'a> {
             [user, api, rest @ ..] => (rest, text(user, "user")?, text(api, "api")?),
             _ => return Err(CheckProblem::Unfinished("a question", "user and api")),
         };
-        let mut question = Self {
-            user,
-            api,
-            ip: None,
-            cost: None,
-            priority: Priority::Normal,
-            asking: Asking::Counted,
-            parts: 0,
-        };
+        let mut question =
+            Self { user, api, ip: None, cost: None, priority: Priority::Normal, asking: Asking::Counted };
         while let [word, behind @ ..] = rest {
             rest = question.take(word, behind, words, parts)?;
         }
@@ -143,9 +132,10 @@ impl<'a> RespCheck<'a> {
             let [name, value, rest @ ..] = behind else {
                 return Err(CheckProblem::Unfinished("KEY", "a name and a value"));
             };
-            let part = parts.get_mut(self.parts).ok_or(CheckProblem::TooManyParts)?;
-            *part = (text(name, "the name of a key")?, text(value, "the value of a key")?);
-            self.parts += 1;
+            if parts.len() == MAX_PARTS {
+                return Err(CheckProblem::TooManyParts);
+            }
+            parts.push((text(name, "the name of a key")?, text(value, "the value of a key")?));
             return Ok(rest);
         }
         if words == CheckWords::All && word.eq_ignore_ascii_case(b"PEEK") {
@@ -190,9 +180,9 @@ impl<'a> RespCheck<'a> {
         Ok(())
     }
 
-    fn request(&self, parts: &'a Parts<'a>) -> Request<'a> {
+    fn request(&self, parts: &'a [(&'a str, &'a str)]) -> Request<'a> {
         let request = Request::new(self.user, self.api).costing(self.cost.unwrap_or(1));
-        let request = request.with_priority(self.priority).with_parts(&parts[..self.parts]);
+        let request = request.with_priority(self.priority).with_parts(parts);
         Request { ip: self.ip, ..request }
     }
 }
@@ -212,9 +202,11 @@ pub async fn check(
     arguments: &[&[u8]],
     reply: &mut RespReply<'_>,
 ) -> Result<Option<Hold>, CheckProblem> {
-    let mut parts = NO_PARTS;
+    let mut parts = Parts::new();
     let question = RespCheck::parse(arguments, CheckWords::All, &mut parts)?;
-    let request = question.request(&parts).vouched(door.vouches());
+    let request = question.request(&parts);
+    // Of an address that nobody named nothing has to be believed, and finding out takes a lock.
+    let request = request.vouched(request.ip.is_some() && door.vouches());
     let outcome = door.decisions.check(&request, question.asking, |decision| {
         say(decision, reply);
         decision.outcome
@@ -231,7 +223,7 @@ pub async fn check(
 
 /// Answers the command `REFUND`.
 pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
-    let mut parts = NO_PARTS;
+    let mut parts = Parts::new();
     let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
     changing(door)?.refund(&question.request(&parts), 0).await?;
     reply.word("OK");
@@ -240,7 +232,7 @@ pub async fn refund(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>)
 
 /// Answers the command `RESETKEY`.
 pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Result<(), CheckProblem> {
-    let mut parts = NO_PARTS;
+    let mut parts = Parts::new();
     let question = RespCheck::parse(arguments, CheckWords::Keys, &mut parts)?;
     if door.operator_token.is_some() {
         return Err(CheckProblem::NoReset);

@@ -2,7 +2,7 @@ use super::*;
 
 fn parse(line: &str, words: CheckWords) -> Result<(RespCheck<'_>, Parts<'_>), CheckProblem> {
     let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    let mut parts = NO_PARTS;
+    let mut parts = Parts::new();
     Ok((RespCheck::parse(&arguments, words, &mut parts)?, parts))
 }
 
@@ -66,6 +66,6 @@ fn what_cannot_be_asked_has_a_sentence() {
         assert_eq!(parse(line, words).map(drop).unwrap_err().to_string(), sentence, "{line}");
     }
     let bytes: [&[u8]; 2] = [b"a\xff", b"b"];
-    let problem = RespCheck::parse(&bytes, CheckWords::All, &mut NO_PARTS.clone()).map(drop).unwrap_err();
+    let problem = RespCheck::parse(&bytes, CheckWords::All, &mut Parts::new()).map(drop).unwrap_err();
     assert_eq!(problem.to_string(), "user is not UTF-8 text");
 }
