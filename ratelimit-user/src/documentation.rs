@@ -290,11 +290,6 @@ fn metrics_that_other_pages_speak_of_exist() {
     }
 }
 
-/// Numbers as a benchmark prints a spread: `0.70 (0.64..0.87)`.
-fn spreads(text: &str) -> Vec<&str> {
-    text.split(['|', '\n']).map(str::trim).filter(|cell| cell.contains("..") && cell.ends_with(')')).collect()
-}
-
 #[test]
 fn the_readme_is_short_and_its_numbers_are_those_that_the_benchmark_wrote() {
     let readme = read("README.md");
@@ -341,13 +336,18 @@ fn the_demonstration_in_the_readme_is_what_it_printed() {
 
 #[test]
 fn tables_of_the_page_about_performance_are_in_the_report_of_the_benchmark() {
-    let report = read("docs/performance/packets.txt");
     let page = read("docs/performance.md");
-    let quoted = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    for line in quoted.lines().filter(|line| !line.is_empty()) {
-        assert!(report.lines().any(|reported| reported == line), "the benchmark did not write: {line}");
+    let mut quotations = page.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
+    for name in ["packets", "requests"] {
+        let (report, quoted) = (read(&format!("docs/performance/{name}.txt")), quotations.next().unwrap());
+        for line in quoted.lines().filter(|line| !line.is_empty()) {
+            assert!(
+                report.lines().any(|reported| reported == line),
+                "{name}: the benchmark did not write: {line}"
+            );
+        }
+        assert!(quoted.contains(".."), "{name}: no spreads are quoted");
     }
-    assert!(!spreads(quoted).is_empty());
 }
 
 #[test]
