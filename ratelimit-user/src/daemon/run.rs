@@ -27,14 +27,14 @@ use crate::{
         admission::{Admission, Readers},
         server,
     },
-    dataplane::probe,
+    dataplane::{pin::PinDir, probe},
     failure::{ExitCode, Failure},
     web::order_queues::OrderQueues,
 };
 
 /// Runs the daemon until it is told to stop.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    rights::give_up_the_rest()?;
+    rights::give_up_the_rest(&PinDir::new(&options.pin))?;
     let progress = progress::watch();
     progress::step("reading the policy");
     let mut reader = Reader::default();

@@ -1,6 +1,7 @@
 //! Maps within an array of maps. The kernel tells the number of an inner map to whoever reads the array, and opens a map by its number for CAP_SYS_ADMIN alone, which
 //! the packaged daemon does not have. So each inner map is pinned beside the array before the array refers to it, in one of two places that take turns, and found
-//! again by its number: a daemon that is killed in between leaves the one that is in force where it is.
+//! again by its number: a daemon that is killed in between leaves the one that is in force where it is. What a build from before these pins has left is pinned
+//! while the daemon still has CAP_SYS_ADMIN, if it is started with it.
 
 use std::{
     collections::BTreeMap,
@@ -12,6 +13,8 @@ use aya::{
     Pod,
     maps::{Array, ArrayOfMaps, IterableMap as _, Map, MapData},
 };
+
+use ratelimit_common::abi::{ABI_VERSION, names};
 
 use super::{
     DataplaneError,
@@ -49,7 +52,7 @@ struct InnerPins {
 }
 
 impl<V: Pod> InnerMaps<V> {
-    /// Opens what an array refers to. Without pins, and where a daemon of before has pinned nothing, maps are opened by their number, if this process may.
+    /// Opens what an array refers to. Without pins maps are opened by their number, if this process may.
     pub(super) fn open(
         array: ArrayOfMaps<MapData, Array<MapData, V>>,
         (name, places): (&'static str, &'static [[&'static str; 2]]),
@@ -98,6 +101,22 @@ impl<V: Pod> InnerMaps<V> {
     }
 }
 
+/// Pins the inner maps in force of this build's layout that a build from before these pins has left, as far as this process may open them. Called before CAP_SYS_ADMIN is
+/// given up: afterwards nobody could say what users and sources have spent.
+pub fn pin_those_of_earlier_builds(pins: &PinDir) {
+    let layouts = pins.layouts().unwrap_or_default();
+    for layout in layouts.into_iter().filter(|layout| layout.abi == ABI_VERSION) {
+        let arrays: [(_, &'static [_]); 2] =
+            [(names::POLICY, &names::POLICY_PINS), (names::USER_LIMITS, &names::USER_LIMITS_PINS)];
+        for (name, places) in arrays {
+            let pins =
+                InnerPins { held: PinnedInnerMaps::default(), pins: pins.clone(), layout, name, places };
+            // Without them the daemon starts all the same, and says what it does not know.
+            let _as_far_as_possible = pins.pin_the_unpinned();
+        }
+    }
+}
+
 impl InnerPins {
     /// The numbers of the maps that the array refers to. The array is read as one of numbers: aya opens what they stand for.
     fn numbers(&self) -> Result<Vec<Option<u32>>, DataplaneError> {
@@ -109,10 +128,27 @@ impl InnerPins {
 
     /// The pinned map of this number.
     fn find<V: Pod>(&self, index: usize, number: u32) -> Option<Array<MapData, V>> {
-        let mut maps = self.places[index].iter().filter_map(|name| Some((*name, self.open(name)?)));
-        let (name, map) = maps.find(|(_, map)| map.info().is_ok_and(|info| info.id() == number))?;
+        let (name, map) = self.pinned(index, number)?;
         self.hold(index, name);
         Array::try_from(Map::Array(map)).ok()
+    }
+
+    /// The pinned map of this number, with the name of its pin.
+    fn pinned(&self, index: usize, number: u32) -> Option<(&'static str, MapData)> {
+        let mut maps = self.places[index].iter().filter_map(|name| Some((*name, self.open(name)?)));
+        maps.find(|(_, map)| map.info().is_ok_and(|info| info.id() == number))
+    }
+
+    /// Pins each map that the array refers to and that is pinned nowhere. What is pinned in its place is not in force.
+    fn pin_the_unpinned(&self) -> Result<(), DataplaneError> {
+        for (index, number) in self.numbers()?.into_iter().enumerate() {
+            let Some(number) = number.filter(|number| self.pinned(index, *number).is_none()) else {
+                continue;
+            };
+            let Ok(in_force) = MapData::from_id(number) else { continue };
+            self.pin_as(self.places[index][0], &in_force)?;
+        }
+        Ok(())
     }
 
     fn open(&self, name: &str) -> Option<MapData> {
@@ -140,6 +176,12 @@ impl InnerPins {
         };
         let [first, second] = self.places[index];
         let name = if is_taken(first) { second } else { first };
+        self.pin_as(name, next.map())?;
+        Ok(name)
+    }
+
+    /// Pins a map under a name, instead of what is pinned there.
+    fn pin_as(&self, name: &str, map: &MapData) -> Result<(), DataplaneError> {
         let path = self.pins.map(self.layout, name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -147,9 +189,8 @@ impl InnerPins {
             }
             _ => {}
         }
-        next.map().pin(&path).map_err(|error| DataplaneError::Load {
+        map.pin(&path).map_err(|error| DataplaneError::Load {
             reason: format!("cannot pin {}: {error}", path.display()),
-        })?;
-        Ok(name)
+        })
     }
 }

@@ -13,7 +13,7 @@ pub mod features;
 pub mod former;
 pub mod framing;
 mod generic_netlink;
-mod inner_maps;
+pub mod inner_maps;
 pub mod interface;
 mod ip_programs;
 mod kept;

@@ -212,16 +212,47 @@ fn a_long_policy_outlives_the_daemon_with_its_last_change() {
 
 #[test]
 fn a_user_keeps_what_it_has_spent_through_applies_and_restarts_whoever_comes_and_goes() {
-    keeps_what_it_has_spent(Edge::run_command);
+    keeps_what_it_has_spent(Edge::run_command, leave_the_next);
 }
 
 /// A map within another can be opened by its number with CAP_SYS_ADMIN alone, which the unit does not leave.
 #[test]
 fn a_user_keeps_what_it_has_spent_where_the_daemon_has_the_capabilities_of_the_packaged_unit() {
-    keeps_what_it_has_spent(Edge::run_command_of_the_unit);
+    keeps_what_it_has_spent(Edge::run_command_of_the_unit, leave_the_next);
 }
 
-fn keeps_what_it_has_spent(run: fn(&Edge) -> Command) {
+/// Builds before 18 November 2026 pinned no map that is within another. A daemon that had taken over from such a build, which had taken over from one that pins, found
+/// pins of maps that are no longer in force.
+#[test]
+fn a_user_keeps_what_it_has_spent_where_the_build_before_has_pinned_nothing_of_what_is_in_force() {
+    keeps_what_it_has_spent(Edge::run_command, leave_pins_of_maps_out_of_force);
+}
+
+/// Leaves what a daemon leaves that is killed while it changes the policy.
+fn leave_the_next(edge: &Edge) {
+    pin_next::<Policy>(edge, names::POLICY, &names::POLICY_PINS, 1);
+    pin_next::<LimitSet>(edge, names::USER_LIMITS, &names::USER_LIMITS_PINS, MAX_USERS as u32);
+}
+
+fn leave_pins_of_maps_out_of_force(edge: &Edge) {
+    leave_the_next(edge);
+    let path = |name: &str| PinDir::new(edge.pin()).map(Layout::current(262_144), name);
+    for (array, places) in
+        [(names::POLICY, &names::POLICY_PINS[..]), (names::USER_LIMITS, &names::USER_LIMITS_PINS)]
+    {
+        let in_force: Array<MapData, u32> =
+            Map::Array(MapData::from_pin(path(array)).unwrap()).try_into().unwrap();
+        for (index, places) in (0..).zip(places) {
+            let Ok(in_force) = in_force.get(&index, 0) else { continue };
+            let number = |name: &str| MapData::from_pin(path(name)).ok()?.info().ok().map(|info| info.id());
+            places.iter().filter(|name| number(name) == Some(in_force)).for_each(|name| {
+                fs::remove_file(path(name)).unwrap();
+            });
+        }
+    }
+}
+
+fn keeps_what_it_has_spent(run: fn(&Edge) -> Command, leave: fn(&Edge)) {
     let other = "10.99.0.67";
     let edge = edge_with_sources(&[KEPT, other]);
     let start = || {
@@ -245,8 +276,7 @@ fn keeps_what_it_has_spent(run: fn(&Edge) -> Command) {
     let generation = edge.json(&["status"])["policy_generation"].as_u64();
     assert!(edge.cli(&["explain", KEPT]).status.success(), "{}", stderr(&edge.cli(&["explain", KEPT])));
     daemon.kill_9();
-    pin_next::<Policy>(&edge, names::POLICY, &names::POLICY_PINS, 1);
-    pin_next::<LimitSet>(&edge, names::USER_LIMITS, &names::USER_LIMITS_PINS, MAX_USERS as u32);
+    leave(&edge);
     let daemon = start();
     assert!(edge.json(&["status"])["policy_generation"].as_u64() >= generation, "policies are numbered on");
     daemon.wait_for_log("the applied policy stays in force");

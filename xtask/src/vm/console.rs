@@ -1,4 +1,4 @@
-//! What guest and host say to each other: the script a guest starts with, and the reading of its serial console.
+//! What guest and host say to each other: the script a guest starts with (`init.sh`), and the reading of its serial console.
 //!
 //! Lines of the script's own begin with `vm: `; everything else is the suites' and the kernel's.
 
@@ -43,8 +43,6 @@ pub(super) const LOADING: [&str; 3] =
     ["object::the_kernel_accepts_all_programs_far_from_its_complexity_limit", "--exact", "--nocapture"];
 /// A variable that says: what the verifier looked at is being recorded, and not held against the record.
 pub(super) const RECORDING: &str = "RECORDING";
-/// A variable that says: only the plain image is loaded, which is the one that hosts run.
-const UNTRACED: &str = "UNTRACED";
 /// One more word: only boot, to see whether KVM works.
 pub(super) const PROBE: &str = "probe";
 const BOOTED: &str = "kernel ";
@@ -52,125 +50,28 @@ const DONE: &str = "done";
 /// The exit code for "the kernel cannot do it".
 const CANNOT: &str = "5";
 
-/// The guest's first and only process. The suites are modules of one test program; `manifest_dir` is what cargo would have set for it.
-pub(super) fn init_script(program: &str, suites: &[&str], manifest_dir: &Path) -> String {
-    let suites = suites.join(" ");
-    let loading = LOADING.join(" ");
-    let manifest_dir = crate::setup::quoted(manifest_dir);
-    format!(
-        r#"#!/bin/busybox sh
-/bin/busybox --install -s /bin
-export PATH=/bin TMPDIR=/tmp CARGO_MANIFEST_DIR={manifest_dir} RUST_MIN_STACK=16777216
-mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-mount -t bpf bpf /sys/fs/bpf
-cd /tmp
-echo
-echo "vm: {BOOTED}$(uname -r)"
-ip link set lo up
-printf '[source]\nlimits = ["100000 packets/s burst 200000"]\n' > policy.toml
-(cat policy.toml; echo 'table_entries = 300000') > larger.toml
-(cat policy.toml; printf '[[service]]\nname = "web"\nmatch = {{ protocol = "tcp", ports = [80] }}\nsyn_cookies = "1 syns/day burst 1"\n') > cookies.toml
+/// What is in a guest by the names that it has there.
+pub(super) struct Guest<'a> {
+    /// The test program whose modules are suites.
+    pub(super) program: &'a str,
+    pub(super) suites: &'a [&'a str],
+    /// Daemons of earlier commits, with the map layout of this one's and with another.
+    pub(super) earlier: [&'a str; 2],
+    /// What cargo would have set for the test program.
+    pub(super) manifest_dir: &'a Path,
+}
 
-# What the daemon has counted under a name, over all reasons: the first number of that name.
-count() {{ ratelimit stats --state /tmp/state --output json | grep -m 1 "\"$1\":" | grep -o '[0-9]*'; }}
-
-# A daemon on the guest's own loopback, until it says that it is ready. The guest as a whole has a limit, and on a busy machine its minutes are short.
-start() {{
-    # Emptied here: the daemon's own process may come to that after somebody has read the word of the daemon before.
-    : > daemon.txt
-    ratelimit run --policy "$1" --iface lo --state /tmp/state > daemon.txt 2>&1 &
-    pid=$!
-    while kill -0 $pid 2> /dev/null; do
-        grep -q ready daemon.txt && return 0
-        sleep 0.5
-    done
-    cat daemon.txt
-    return 1
-}}
-
-# Killed, it leaves everything in force and counted; the next one takes over, also with a table of another size; detached, nothing is left.
-daemon() {{
-    start policy.toml || return 1
-    ping -q -c 3 127.0.0.1 > /dev/null
-    before=$(count passed_packets)
-    kill -9 $pid; wait $pid
-    ping -q -c 3 127.0.0.1 > /dev/null
-    start policy.toml || return 1
-    after=$(count passed_packets)
-    echo "passed before the kill $before, after the restart $after"
-    [ "$before" -ge 6 ] && [ "$after" -ge $((before + 6)) ] || return 1
-    kill $pid; wait $pid
-    start larger.toml || return 1
-    ping -q -c 3 127.0.0.1 > /dev/null
-    echo "passed with a larger table $(count passed_packets)"
-    [ "$(count passed_packets)" -ge 6 ] || return 1
-    ratelimit detach --state /tmp/state || return 1
-    kill $pid; wait $pid
-    [ -z "$(ls /sys/fs/bpf/ratelimit 2> /dev/null)" ] || {{ ls -R /sys/fs/bpf/ratelimit; return 1; }}
-}}
-
-# A page from a real server to a real client.
-page() {{ [ "$(timeout 60 wget -qO- http://127.0.0.1/page)" = served ] || {{ echo "the page did not come $1"; return 1; }}; }}
-
-# The first SYN is the kernel's to answer, the others get cookies, and every page comes: also while no daemon runs, and from the next one.
-cookies() {{
-    echo 2 > /proc/sys/net/ipv4/tcp_syncookies
-    mkdir -p www; echo served > www/page
-    httpd -p 127.0.0.1:80 -h www
-    start cookies.toml || return 1
-    page "to the first client" && page "by cookie" || return 1
-    kill -9 $pid; wait $pid
-    page "while no daemon ran" || return 1
-    start cookies.toml || return 1
-    page "after the restart" || return 1
-    echo "cookies sent $(count cookie_sent), acknowledged $(count cookie_valid)"
-    # More are valid than were sent if a request comes before the kernel has made the connection of its acknowledgement: both show the cookie.
-    [ "$(count cookie_sent)" = 3 ] && [ "$(count cookie_valid)" -ge 3 ] || return 1
-    ratelimit detach --state /tmp/state || return 1
-    kill $pid; wait $pid
-}}
-
-case "$expect" in
-refusal)
-    echo "vm: suite refusal begins"
-    ratelimit run --policy policy.toml --iface lo 2>&1 | sed 's/^/vm: said /'
-    ratelimit run --policy policy.toml --iface lo > /dev/null 2>&1
-    echo "vm: suite refusal ended with $?"
-    ;;
-loads)
-    echo "vm: suite object begins"
-    {program} {loading}
-    echo "vm: suite object ended with $?"
-    ;;
-short)
-    echo "vm: suite object begins"
-    {UNTRACED}=1 {program} {loading}
-    echo "vm: suite object ended with $?"
-    echo "vm: suite cookies begins"
-    cookies
-    echo "vm: suite cookies ended with $?"
-    ;;
-suites)
-    for suite in daemon cookies; do
-        echo "vm: suite $suite begins"
-        $suite
-        echo "vm: suite $suite ended with $?"
-    done
-    for suite in {suites}; do
-        echo "vm: suite $suite begins"
-        # What the verifier looked at, which is read here, and how many packets were compared, which the console keeps.
-        case $suite in object | differential) show=--nocapture ;; *) show= ;; esac
-        # Shares of a total are per CPU: moving between CPUs, the kernel's side refuses a little earlier than the host's.
-        [ $suite = differential ] && pin="taskset 1" || pin=
-        RATELIMIT_GUEST=1 $pin {program} $suite:: --test-threads=1 $show
-        echo "vm: suite $suite ended with $?"
-    done
-    ;;
-esac
-echo "vm: {DONE}"
-poweroff -f
-"#
-    )
+impl Guest<'_> {
+    /// The guest's first and only process.
+    pub(super) fn init_script(&self) -> String {
+        let ([same, other], suites, loading) = (self.earlier, self.suites.join(" "), LOADING.join(" "));
+        let (program, manifest_dir) = (self.program, crate::setup::quoted(self.manifest_dir));
+        format!(
+            "#!/bin/busybox sh\nPROGRAM={program} LOADING='{loading}' SUITES='{suites}' SAME_LAYOUT={same} OTHER_LAYOUT={other}\n\
+             CARGO_MANIFEST_DIR={manifest_dir}\n{}",
+            include_str!("init.sh")
+        )
+    }
 }
 
 /// What loading the programs has said outside of a guest, as a guest would have said it.

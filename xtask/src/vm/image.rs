@@ -1,4 +1,5 @@
-//! What the guests start from: an initramfs with busybox, the suites, the binary, and the libraries of this machine that they are linked with.
+//! What the guests start from: an initramfs with busybox, the suites, the daemon and those of earlier commits, and the libraries of this machine that
+//! they are linked with.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,36 +9,66 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::console;
-use crate::{tool, workspace};
+use crate::{earlier, tool, workspace};
 
 /// The test program whose modules are the suites: it loads the kernel program.
 const PROGRAM: &str = "packets";
-/// Suites that guests run. The other modules of the program could run there too, but loading the kernel program takes an emulated guest seconds for each test.
-pub(super) const SUITES: [&str; 8] =
-    ["object", "verdicts", "express", "differential", "prefilter", "cpus", "leases", "samples"];
+/// Suites that guests run: three of the script that they start with, and modules of the program. Its other modules could run there too, but loading the
+/// kernel program takes an emulated guest seconds for each test.
+pub(super) const SUITES: [&str; 11] = [
+    "daemon",
+    "cookies",
+    UPGRADE,
+    "object",
+    "verdicts",
+    "express",
+    "differential",
+    "prefilter",
+    "cpus",
+    "leases",
+    "samples",
+];
+/// The suite in which daemons of earlier commits take over, and this one from them.
+pub(super) const UPGRADE: &str = "upgrade";
+/// What the daemons of earlier commits are called in a guest: with the map layout of this one, and with another.
+const EARLIER: [&str; 2] = ["ratelimit-same-layout", "ratelimit-other-layout"];
 
 /// What is run in a guest, as cargo has built it for this machine.
 pub(super) struct Executables {
     /// The program with the suites.
     pub(super) suites: PathBuf,
     daemon: PathBuf,
+    /// Daemons of earlier commits, called `EARLIER`, where the suite that needs them is run.
+    earlier: Option<[PathBuf; 2]>,
 }
 
 impl Executables {
-    /// Compiles both, chosen out of the whole workspace: with fewer packages, dependencies have other features and are compiled once more.
-    pub(super) fn build() -> Result<Self> {
+    /// Compiles them, chosen out of the whole workspace: with fewer packages, dependencies have other features and are compiled once more.
+    pub(super) fn build(suites: &[&str]) -> Result<Self> {
         eprintln!("vm: building the suites and the daemon");
         let mut built = cargo(&["test", "--no-run", "--workspace", "--test", PROGRAM])?;
         built.extend(cargo(&["build", "--workspace", "--bin", "ratelimit"])?);
-        Self::among(&built)
+        let mut executables = Self::among(&built)?;
+        if suites.contains(&UPGRADE) {
+            let [same, other] = [earlier::SAME_LAYOUT, earlier::OTHER_LAYOUT].map(earlier::build);
+            executables.earlier = Some([same?, other?]);
+        }
+        Ok(executables)
     }
 
-    /// Finds both in what cargo says it has built.
+    /// Finds the program and the daemon in what cargo says it has built.
     pub(super) fn among(built: &[Value]) -> Result<Self> {
         Ok(Self {
             suites: executable(built, PROGRAM, "test")?,
             daemon: executable(built, "ratelimit", "bin")?,
+            earlier: None,
         })
+    }
+
+    /// All of them, by the names that they have in a guest.
+    fn by_name(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let earlier = EARLIER.into_iter().zip(self.earlier.iter().flatten());
+        [(PROGRAM, &self.suites), ("ratelimit", &self.daemon)].into_iter().chain(earlier)
     }
 }
 
@@ -59,14 +90,13 @@ fn executable(messages: &[Value], name: &str, kind: &str) -> Result<PathBuf> {
 
 /// Packs the initramfs.
 pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
-    let executables = [(PROGRAM, &built.suites), ("ratelimit", &built.daemon)];
     let root = super::dir().join("root");
     let _nothing_there = fs::remove_dir_all(&root);
     for part in ["bin", "dev", "proc", "sys", "tmp"] {
         let part = root.join(part);
         fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
     }
-    for (name, path) in executables {
+    for (name, path) in built.by_name() {
         // Without symbols: 30 MB become 4, and the guest unpacks them in memory.
         tool::output(tool::command("strip").arg("-o").arg(root.join("bin").join(name)).arg(path))?;
         for library in libraries(&tool::output(tool::command("ldd").arg(path))?) {
@@ -84,7 +114,9 @@ pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
     }
     fs::copy(&busybox, root.join("bin/busybox"))?;
     let init = root.join("init");
-    fs::write(&init, console::init_script(PROGRAM, suites, &workspace::root().join("tests")))?;
+    let manifest_dir = workspace::root().join("tests");
+    let guest = console::Guest { program: PROGRAM, suites, earlier: EARLIER, manifest_dir: &manifest_dir };
+    fs::write(&init, guest.init_script())?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let image = super::dir().join("initramfs");
     let archive = fs::File::create(&image).with_context(|| format!("cannot write {}", image.display()))?;

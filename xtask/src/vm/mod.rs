@@ -99,18 +99,19 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     }
     // Without qemu nobody needs a package.
     let kernels = if asked.is_empty() { Vec::new() } else { kernel::obtain(&asked)? };
-    let suites: Vec<&str> = match &options.suite[..] {
-        [] => image::SUITES.to_vec(),
-        some => some.iter().map(String::as_str).collect(),
-    };
     let expected = match (options.short, options.loads) {
         (true, _) => Expectation::Short,
         (_, true) => Expectation::Loads,
         _ => Expectation::Suites,
     };
+    let suites: Vec<&str> = match &options.suite[..] {
+        _ if expected != Expectation::Suites => Vec::new(),
+        [] => image::SUITES.to_vec(),
+        some => some.iter().map(String::as_str).collect(),
+    };
     let mut matrix = Matrix::begin()?;
     if let Some(first) = kernels.iter().find_map(|(_, found)| found.as_ref().ok()) {
-        let image = image::pack(&image::Executables::build()?, &suites)?;
+        let image = image::pack(&image::Executables::build(&suites)?, &suites)?;
         let host = machine::Host::probe(first, &image, options.timeout, &interrupt)?;
         for (series, found) in &kernels {
             let row = match found {
@@ -124,7 +125,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     }
     if !here.is_empty() {
         eprintln!("vm: this machine");
-        let boot = machine::here(&image::Executables::build()?.suites, options.record)?;
+        let boot = machine::here(&image::Executables::build(&[])?.suites, options.record)?;
         matrix.add(Row::of_this_machine(&boot), options.record)?;
     }
     let rows = &matrix.rows;

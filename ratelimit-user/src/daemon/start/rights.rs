@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     daemon::lists::vital::learn_ssh_ports,
-    dataplane::pinned_link,
+    dataplane::{inner_maps, pin::PinDir, pinned_link},
     failure::{ExitCode, Failure},
     lockout,
     serve::descriptors,
@@ -38,8 +38,8 @@ const KEPT: [(CapabilitySet, &str); 11] = [
 const EVERY_PRIORITY: u64 = 40;
 
 /// Gives up every right that is not used. Called while the process has one thread: threads that are there already would keep what they have.
-pub(in crate::daemon) fn give_up_the_rest() -> Result<(), Failure> {
-    let kept = KEPT.iter().fold(prepare(), |all, (one, _)| all | *one);
+pub(in crate::daemon) fn give_up_the_rest(pins: &PinDir) -> Result<(), Failure> {
+    let kept = KEPT.iter().fold(prepare(pins), |all, (one, _)| all | *one);
     restrict(kept).map_err(|error| {
         Failure::new(ExitCode::NotPermitted, format!("cannot give up rights that are not used: {error}"))
     })
@@ -47,9 +47,11 @@ pub(in crate::daemon) fn give_up_the_rest() -> Result<(), Failure> {
 
 /// Does what takes a right that is given up, as far as this process has it, and says which is to be kept because that could not be done. Without any of this
 /// the daemon works, as it does under the packaged unit.
-fn prepare() -> CapabilitySet {
+fn prepare(pins: &PinDir) -> CapabilitySet {
     // CAP_SYS_ADMIN: names of programs, for the refusal of an interface that has somebody else's, and for IP links of earlier builds.
     pinned_link::remember_names();
+    // CAP_SYS_ADMIN as well: opening the policy in force of an earlier build by its number.
+    inner_maps::pin_those_of_earlier_builds(pins);
     // CAP_SYS_PTRACE: whose sockets are an SSH server's.
     learn_ssh_ports(&lockout::ssh_ports(Path::new("/proc")));
     // CAP_SYS_RESOURCE: descriptors for connections, and the priority of the thread that guards interfaces which come back.
