@@ -12,10 +12,10 @@ use crate::failure::{ExitCode, Failure};
 /// The rights of other users to a file.
 const OTHERS: u32 = 0o007;
 
-/// A group whose members may ask, and change nothing.
+/// A group whose members may ask the daemon, and change nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readers {
-    /// What messages call it.
+    /// The name of the group in messages.
     pub name: String,
     /// The number of the group.
     pub group: u32,
@@ -26,29 +26,29 @@ pub struct Readers {
 pub struct Admission {
     socket: PathBuf,
     readers: Option<Readers>,
-    /// The user of the process that reads the network, which has no business here, whatever groups it is in.
+    /// The user of the front process, which may not use the control socket, whatever groups it is in.
     barred: Option<u32>,
 }
 
 /// The orders that a caller may give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallerRights {
-    /// Everything: root, and the daemon's own user.
+    /// All orders: root, and the daemon's own user.
     Operator,
-    /// Ask: a member of the group.
+    /// Orders that only ask: a member of the group.
     Reader,
-    /// Nothing: every other user.
+    /// No order: every other user.
     Outsider,
 }
 
 impl Admission {
-    /// Lets the group in at the socket and at the directory around it; the other files of the directory are their owner's.
+    /// Lets the group use the socket and pass through its directory; the other files of the directory stay closed to the group.
     pub fn open(socket: &Path, readers: Option<Readers>, barred: Option<u32>) -> io::Result<Self> {
         if let Some(Readers { group, .. }) = &readers {
             let directory = socket.parent().unwrap_or(Path::new("/"));
             let mode = fs::metadata(directory)?.mode();
             lchown(directory, None, Some(*group))?;
-            // To go through, not to list.
+            // The group may pass through the directory, but not list it.
             fs::set_permissions(directory, fs::Permissions::from_mode((mode & 0o700) | 0o010))?;
         }
         let admission = Self { socket: socket.to_owned(), readers, barred };
@@ -56,25 +56,25 @@ impl Admission {
         Ok(admission)
     }
 
-    /// Lets the group in at a socket.
+    /// Lets the group read and write a socket.
     pub(super) fn let_in(&self, socket: &Path) -> io::Result<()> {
         let Some(Readers { group, .. }) = &self.readers else { return Ok(()) };
         lchown(socket, None, Some(*group))?;
         fs::set_permissions(socket, fs::Permissions::from_mode(0o660))
     }
 
-    /// Where the socket is.
+    /// Returns the path of the socket.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// What a caller may do, by the kernel's word about who it is.
+    /// Returns the rights of a caller, whose user and group the kernel has told.
     pub(super) fn standing(&self, uid: u32, gid: u32) -> CallerRights {
         let us = rustix::process::geteuid().as_raw();
         match &self.readers {
             _ if uid == 0 || uid == us => CallerRights::Operator,
             Some(readers) if Some(uid) != self.barred => {
-                // The kernel says one group of the caller. Whoever is in by another has been let in by the file, if it lets in nobody else.
+                // The kernel tells only one group of the caller. A member by another of its groups got past the file's mode, provided that the mode admits nobody else.
                 let is_in = gid == readers.group
                     || fs::symlink_metadata(&self.socket)
                         .is_ok_and(|file| file.gid() == readers.group && file.mode() & OTHERS == 0);
@@ -84,7 +84,7 @@ impl Admission {
         }
     }
 
-    /// Refuses an order of somebody who may not give it.
+    /// Refuses an order that a caller with these rights may not give.
     pub(super) fn require(&self, standing: CallerRights, order: &Order) -> Result<(), Failure> {
         match (standing, &self.readers) {
             (CallerRights::Operator, _) => Ok(()),
@@ -96,7 +96,7 @@ impl Admission {
         }
     }
 
-    /// The refusal that names who may use the control socket.
+    /// Returns the refusal that names who may use the control socket.
     pub(super) fn refuse_outsider(&self) -> Failure {
         match &self.readers {
             None => refusal("only root and the daemon's own user may use the control socket"),

@@ -1,4 +1,4 @@
-//! Asking the daemon, over its control socket.
+//! The command line's side of the control socket: sends orders to the daemon and reads its replies.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     holder::holder,
-    protocol::{Order, Reply},
+    protocol::{DISK_PATIENCE, Order, Reply},
     server::{NOT_UNDERSTOOD, SOCKET},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// A daemon that does not answer within this time counts as not reachable.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A policy of a hundred thousand users on a host under attack takes longer, and must not look as if nobody were there.
+/// A daemon that compiles a policy of a hundred thousand users on a host under attack takes longer, and must not look as if it were absent.
 const PATIENCE_FOR_POLICIES: Duration = Duration::from_secs(60);
 
 /// Sends one request and returns the answer.
@@ -43,7 +43,7 @@ pub(crate) fn listen(state: &Path, request: Order) -> Result<ReplyStream, Failur
     }
 }
 
-/// Answers that come when there is something to say.
+/// The replies of an order such as `watch`, which come one by one.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
     reader: BufReader<UnixStream>,
@@ -51,7 +51,7 @@ pub(crate) struct ReplyStream {
 }
 
 impl ReplyStream {
-    /// The next one; `None` if there is none until the deadline.
+    /// Returns the next reply; `None` if none comes until the deadline.
     pub(crate) fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Reply>, Failure> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -60,7 +60,7 @@ impl ReplyStream {
         let read = self.reader.get_ref().set_read_timeout(left).and_then(|()| read_reply(&mut self.reader));
         match read {
             Ok(reply) => Ok(Some(reply)),
-            // What has been read of a line is lost, and nobody reads on after the deadline.
+            // The part of a line that has been read is lost, but nobody reads on after the deadline.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(Failure::new(
                 ExitCode::NoDaemon,
@@ -72,7 +72,7 @@ impl ReplyStream {
 
 const START_IT: &str = "start it with: ratelimit run --policy FILE, or name its directory with --state";
 
-/// What can be done where nobody answers. Somebody may have the directory all the same.
+/// Returns advice for a state directory where no daemon answers; a process may hold the directory all the same.
 fn what_to_do(state: &Path) -> String {
     match holder(state) {
         None => START_IT.to_owned(),
@@ -83,12 +83,12 @@ fn what_to_do(state: &Path) -> String {
     }
 }
 
-/// A sentence for who is answered without a daemon.
+/// Returns the sentence for a command that is answered without a daemon.
 pub(crate) fn nobody_answers(state: &Path) -> String {
     format!("no daemon answers at {}; {}", state.join(SOCKET).display(), what_to_do(state))
 }
 
-/// Whether somebody runs with a state directory where nobody answers.
+/// Whether a process holds a state directory in which no daemon answers.
 pub(crate) fn somebody_runs(state: &Path) -> bool {
     holder(state).is_some()
 }
@@ -121,13 +121,13 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
     }
 }
 
-/// Whether nobody listens there. A daemon that is busy, stopped or of another version is not absent.
+/// Whether nobody listens at the control socket. A daemon that is busy, stopped or of another version is not absent.
 pub(crate) fn daemon_is_absent(state: &Path) -> bool {
     let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
     UnixStream::connect(state.join(SOCKET)).is_err_and(|error| absent.contains(&error.kind()))
 }
 
-/// A daemon of another build may answer something else.
+/// Returns the failure for a reply of the wrong kind, as a daemon of another build may send.
 pub(crate) fn unexpected(reply: &Reply) -> Failure {
     Failure::new(
         ExitCode::NoDaemon,
@@ -135,7 +135,7 @@ pub(crate) fn unexpected(reply: &Reply) -> Failure {
     )
 }
 
-/// Refuses an order that a daemon from before builds had names may carry out without a part that it does not know.
+/// Fails if the daemon is so old that its build has no name: such a daemon would carry out an order and silently leave out `part`.
 pub(crate) fn require_this_build(state: &Path, part: &str) -> Result<(), Failure> {
     match build_of_daemon(&state.join(SOCKET)) {
         Some(build) if !build.contains('+') => Err(Failure::usage(format!(
@@ -146,7 +146,7 @@ pub(crate) fn require_this_build(state: &Path, part: &str) -> Result<(), Failure
     }
 }
 
-/// The failure, with both builds if it comes from their being different ones.
+/// Returns the failure. If the daemon did not understand the order, the message also names the builds of both ends.
 fn of_another_build(failure: Failure, socket: &Path) -> Failure {
     if !failure.message.starts_with(NOT_UNDERSTOOD) {
         return failure;
@@ -154,7 +154,7 @@ fn of_another_build(failure: Failure, socket: &Path) -> Failure {
     Failure::new(failure.code, format!("{}; {}", failure.message, builds(socket)))
 }
 
-/// Which build is at either end.
+/// Returns a phrase that names the builds of the daemon and of this command line.
 fn builds(socket: &Path) -> String {
     match build_of_daemon(socket) {
         Some(build) if build == BUILD => format!("both ends are of build {BUILD}"),
@@ -167,12 +167,12 @@ fn builds(socket: &Path) -> String {
     }
 }
 
-/// The build that the daemon says it is of, whatever else it answers.
+/// Asks the daemon for its status and returns its build, even if this build cannot read the rest of the reply.
 fn build_of_daemon(socket: &Path) -> Option<String> {
     let mut answer = String::new();
     send(socket, Order::Status).ok()?.read_line(&mut answer).ok()?;
     let answer: serde_json::Value = serde_json::from_str(&answer).ok()?;
-    // Daemons of before called it `version`.
+    // Earlier daemons call the field `version`.
     let named =
         |inner: &serde_json::Value| inner.get("build").or(inner.get("version"))?.as_str().map(str::to_owned);
     answer.as_object()?.values().find_map(named)
@@ -184,10 +184,21 @@ fn converse(socket: &Path, request: Order) -> io::Result<Reply> {
 
 fn send(socket: &Path, request: Order) -> io::Result<BufReader<UnixStream>> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(if request.has_policy() { PATIENCE_FOR_POLICIES } else { PATIENCE }))?;
+    stream.set_read_timeout(Some(patience(&request)))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&request.into_message()?)?;
     Ok(BufReader::new(stream))
+}
+
+/// How long the daemon may take to answer an order.
+fn patience(order: &Order) -> Duration {
+    if order.compiles_a_policy() {
+        PATIENCE_FOR_POLICIES
+    } else if order.changes_lists() {
+        PATIENCE + DISK_PATIENCE
+    } else {
+        PATIENCE
+    }
 }
 
 fn read_reply(reader: &mut BufReader<UnixStream>) -> io::Result<Reply> {
@@ -222,6 +233,14 @@ mod tests {
             }
         });
         state
+    }
+
+    #[test]
+    fn a_caller_waits_longer_than_the_daemon_waits_for_a_disk() {
+        let order = Order::AllowAdd { prefix: "192.0.2.1/32".to_owned() };
+        assert!(patience(&order) > DISK_PATIENCE + Duration::from_secs(5));
+        assert_eq!(patience(&Order::Status), PATIENCE);
+        assert_eq!(patience(&Order::Confirm), PATIENCE);
     }
 
     const OLD_STATUS: &str = r#"{"reply":"status","data":{"version":"0.1.0","pid":7}}"#;

@@ -1,4 +1,4 @@
-//! Telling those who watch, line by line, until they hang up.
+//! Sends refused packets to callers that watch, one line each, until the caller hangs up.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Callers that watch take no place of other callers; more of them than this are turned away.
+/// The largest number of callers that watch at once. They take no places of other callers; one more is turned away.
 pub(super) const MAX_WATCHERS: usize = 16;
 /// A caller that reads nothing for this long is let go.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells one caller, if there is a place.
+/// Sends drop events to one caller if there is a place.
 pub(super) async fn serve(
     mut stream: UnixStream,
     filter: &Filter,
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     tell(stream, filter, subscribe()).await
 }
 
-/// Tells one caller of frames, if there is a place.
+/// Sends frames of refused packets to one caller if there is a place.
 pub(super) async fn serve_frames(
     mut stream: UnixStream,
     places: &Semaphore,
@@ -66,11 +66,11 @@ async fn tell(
     let (mut reader, mut writer) = stream.split();
     let mut reply = Reply::Watching;
     loop {
-        // Meanwhile packets wait, as many as there is room for, and then the oldest are lost.
+        // While a line is sent, drop events wait in the channel; when it is full, the oldest are lost.
         timeout(PATIENCE, say(&mut writer, &reply)).await??;
         reply = loop {
             let next = tokio::select! {
-                // There is nothing more to say: this is the end of the conversation.
+                // A caller has nothing to send after its order, so any byte, or the end of the stream, ends the conversation.
                 _ = reader.read_u8() => return Ok(()),
                 next = sightings.recv() => next,
             };
@@ -104,7 +104,7 @@ mod tests {
         })
     }
 
-    /// Comes back, or the test ends.
+    /// Waits for a future, and fails the test after ten seconds.
     async fn soon<T>(what: impl Future<Output = T>) -> T {
         timeout(Duration::from_secs(10), what).await.expect("it comes to an end")
     }
@@ -155,7 +155,7 @@ mod tests {
         tokio::spawn(async move { tell(ours, &filter, receiver).await });
         let mut reader = BufReader::new(theirs);
         assert_eq!(next(&mut reader).await, Reply::Watching);
-        // Far more than a socket has room for.
+        // This is far more than the buffer of a socket holds.
         for number in 1..=20_000 {
             sender.send(packet(number)).unwrap();
             assert_eq!(port(&next(&mut reader).await), number);
@@ -180,7 +180,7 @@ mod tests {
         assert!(
             matches!(next(&mut second).await, Reply::Failed(failure) if failure.message.contains("watch already"))
         );
-        // Who hangs up makes room, although nothing was refused meanwhile.
+        // A caller that hangs up frees its place, although no packet was refused meanwhile.
         drop(first);
         soon(serving).await.unwrap().unwrap();
         let (mut third, _) = watch();

@@ -7,14 +7,14 @@ use rustix::fs::{major, minor};
 /// The file in a state directory that the running daemon keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
-/// The process that has a state directory, if there is one and the kernel tells who. To try the lock would keep somebody out who takes it at that moment.
+/// Returns the process that holds a state directory, if the kernel shows it. The lock is not tried, because that could keep out a daemon that starts just then.
 pub(super) fn holder(state: &Path) -> Option<u32> {
     let file = fs::metadata(state.join(LOCK)).ok()?;
     let place = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
     find(&fs::read_to_string("/proc/locks").ok()?, &place)
 }
 
-/// Who has the lock of a file, of the kernel's list of locks. The numbers of processes that are not visible from here are 0.
+/// Finds the process that has locked a file in the kernel's list of locks. The kernel shows 0 for processes that this one may not see.
 fn find(locks: &str, place: &str) -> Option<u32> {
     let pid = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
         [_, "FLOCK", _, "WRITE", pid, at, ..] if at == place => pid.parse().ok().filter(|pid| *pid != 0),

@@ -1,4 +1,4 @@
-//! Replies as they go out: a line of JSON each.
+//! Writes replies to a caller, each as one line of JSON.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::protocol::Reply;
 
-/// Sends one line.
+/// Sends one reply as a line.
 pub(super) async fn say(to: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');

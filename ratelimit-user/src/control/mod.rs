@@ -1,4 +1,4 @@
-//! The control socket: what is said there, who answers, and who asks.
+//! The control socket: its orders and replies, its server and its client.
 
 pub mod admission;
 pub mod client;

@@ -1,5 +1,5 @@
-//! What is said over the control socket: one JSON order per line, one JSON reply per line; to `watch` many. The text of a policy may
-//! follow its order as it is.
+//! The protocol of the control socket: an order is one line of JSON, a reply is one line, and `watch` gets many. The text of a policy
+//! may follow the line of its order, unquoted.
 
 mod lists;
 mod order;
@@ -10,7 +10,7 @@ mod users;
 
 pub use self::{
     lists::{Block, FirstListed},
-    order::{Operator, Order},
+    order::{DISK_PATIENCE, Operator, Order},
     reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},
     status::{

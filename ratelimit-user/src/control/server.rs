@@ -1,4 +1,4 @@
-//! The control socket: requests from the CLI on the same host.
+//! The daemon's side of the control socket: reads orders of callers on this host and sends replies.
 
 use std::{
     collections::BTreeMap,
@@ -35,26 +35,26 @@ use crate::{
 
 /// File name of the socket in the state directory.
 pub const SOCKET: &str = "control.sock";
-/// Most requests are a line of JSON with a prefix and a reason in it.
+/// The size in bytes up to which an order is small. Most orders are a line of JSON with a prefix and a reason.
 const SMALL_REQUEST: u64 = 64 * 1024;
-/// The largest one has a policy in it. As JSON a policy is at most twice as long: of what must be escaped, TOML has only what
-/// takes two characters.
+/// The size in bytes of the largest order, which has a policy in it. JSON makes a policy at most twice as long: every character
+/// of TOML that must be escaped takes two characters in JSON.
 pub const MAX_REQUEST: u64 = 2 * MAX_BYTES + SMALL_REQUEST;
-/// Callers at once. For one more, who has said nothing for longest goes: an operator gets in, however many connections lie about.
+/// The places for callers. If all are taken, the caller that has sent nothing for longest loses its place: an operator gets in, however many connections are idle.
 const PLACES: PlaceRules =
     PlaceRules { own: 64, unproven: 48, first: PATIENCE, idle: PATIENCE, grace: GRACE };
-/// How long a caller has its place at least. The command line speaks at once.
+/// How long a caller keeps its place at least. The command line sends its order at once.
 const GRACE: Duration = Duration::from_millis(20);
-/// A caller that says nothing for this long, or takes no answer, is let go.
+/// A caller that sends nothing, or does not read its answer, for this long loses its connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers orders of callers.
 pub trait Answer: Send + Sync + 'static {
-    /// The reply to one request.
+    /// Returns the reply to one order.
     fn answer(&self, request: Order, caller: Caller) -> impl Future<Output = Reply> + Send;
-    /// Refused packets from now on.
+    /// Returns a stream of refused packets, from now on.
     fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
-    /// Refused packets from now on that a filter wants, with their first bytes.
+    /// Returns a stream of refused packets that a filter wants, with their first bytes, from now on.
     fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply>;
 }
 
@@ -65,12 +65,12 @@ pub enum Caller {
     Process {
         /// The user that the process runs as.
         uid: u32,
-        /// The number of the process, if the kernel knows it.
+        /// The process id, if the kernel knows it.
         pid: Option<i32>,
     },
     /// An operator in the dashboard, who has shown the operator's token.
     Dashboard {
-        /// Where they sit, as far as it is known.
+        /// The address of the operator's browser, if it is known.
         from: Option<IpAddr>,
     },
 }
@@ -81,7 +81,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // The mode is right from the first moment: there is no time between bind and chmod to slip in.
+    // The umask makes the mode right from the first moment: nobody can connect between bind and chmod.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -90,8 +90,8 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Makes the socket again if somebody has removed it: whether it was gone. Beside its place, because other threads make files meanwhile, and the umask is theirs as
-/// well; in a directory of its own, so that nobody else reaches it before its mode is right; under a short name, because paths of sockets have 107 bytes.
+/// Makes the socket again if it was removed, and returns the new listener; `None` if the socket is there. The umask belongs to all threads, so the socket is made
+/// in a closed directory, where nobody reaches it before its mode is right, and then moved. Its name is short, because paths of sockets have at most 107 bytes.
 fn bind_again(admission: &Admission) -> io::Result<Option<UnixListener>> {
     let path = admission.socket();
     match fs::symlink_metadata(path) {
@@ -116,10 +116,10 @@ fn bind_again(admission: &Admission) -> io::Result<Option<UnixListener>> {
     done
 }
 
-/// How often it is looked whether the socket is still there.
+/// How often the server checks that the socket is still there.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The next caller. A socket that somebody has removed is made again meanwhile, and those who have the old one open are still answered.
+/// Waits for the next caller. A socket that was removed meanwhile is made again; callers connected through the old one are still answered.
 async fn next_caller(
     listener: &mut UnixListener,
     admission: &Admission,
@@ -150,12 +150,12 @@ async fn next_caller(
     }
 }
 
-/// Answers requests for ever.
+/// Answers orders for ever.
 pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, answerer: Arc<A>) {
     let admission = Arc::new(admission);
     let places = ConnectionPlaces::new(PLACES, None);
     tokio::spawn(Arc::clone(&places).look_after());
-    // However many call, one policy at a time is in memory.
+    // At most one large order is read into memory at a time, however many callers there are.
     let large = Arc::new(Semaphore::new(1));
     let watchers = Arc::new(Semaphore::new(feed::MAX_WATCHERS));
     let mut look = tokio::time::interval(LOOK);
@@ -164,7 +164,7 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
     loop {
         let caller = next_caller(&mut listener, &admission, &mut look, &mut failed).await;
         let Ok(stream) = caller else {
-            // Out of descriptors: others will be closed.
+            // The process is out of file descriptors until other connections close.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -174,9 +174,9 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
         let guest = Arc::clone(place.guest());
         place.host(async move {
             let conversation = converse(stream, (&admission, PATIENCE), &*answerer, &large, &guest);
-            // A caller that hangs up is its own problem.
+            // Errors of the conversation are ignored: the caller has hung up or was too slow.
             if let Ok(Some((stream, filter, frames))) = conversation.await {
-                // Watchers have places of their own, beside this one.
+                // Callers that watch have places of their own, and leave this one.
                 tokio::spawn(async move {
                     let _gone = match frames {
                         true => feed::serve_frames(stream, &watchers, || answerer.watch_frames(filter)).await,
@@ -188,7 +188,7 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
     }
 }
 
-/// Answers one request. Who wants to watch is handed back, with what they want to see, and whether with frames.
+/// Answers one order. For `watch` it returns the connection, the filter, and whether frames are wanted.
 async fn converse<A: Answer>(
     mut stream: UnixStream,
     (admission, patience): (&Admission, Duration),
@@ -196,14 +196,14 @@ async fn converse<A: Answer>(
     large: &Semaphore,
     guest: &Arc<Guest>,
 ) -> io::Result<Option<(UnixStream, Filter, bool)>> {
-    // Read first, also from somebody who will be refused: closing with unread data would cost them the answer.
+    // The order is read first even if the caller will be refused: closing a socket with unread data would lose the answer.
     let peer = stream.peer_cred()?;
     let caller = Caller::Process { uid: peer.uid(), pid: peer.pid() };
     let standing = admission.standing(peer.uid(), peer.gid());
-    // Only operators get a turn among those who may send a policy.
+    // Only operators may queue to send a large order.
     let large = (standing == CallerRights::Operator).then_some(large);
     let request = timeout(patience, read_request(&mut stream, large)).await??;
-    // An order that is being carried out is not broken off for a newcomer.
+    // From here on the caller cannot lose its place to a new one: an order that is being carried out is not broken off.
     guest.is_proven_now();
     let Some(_answering) = guest.begin() else { return Ok(None) };
     let request = request.and_then(|request| admission.require(standing, &request).map(|()| request));
@@ -215,7 +215,7 @@ async fn converse<A: Answer>(
                 Err(failure) => Reply::Failed(failure),
             }
         }
-        // For as long as it takes: a policy of a hundred thousand prefixes takes more than ten seconds on a busy host, and half of an order must not be left.
+        // The answer has no timeout: a policy of a hundred thousand prefixes takes more than ten seconds on a busy host, and no order must be left half done.
         Ok(request) => answerer.answer(request, caller).await,
         Err(failure) => Reply::Failed(failure),
     };
@@ -223,7 +223,7 @@ async fn converse<A: Answer>(
     Ok(None)
 }
 
-/// `large` is where to queue with a request that is not small.
+/// Reads one order. `large` is the queue for orders that are not small; a caller without it may send small ones only.
 async fn read_request(
     stream: &mut UnixStream,
     large: Option<&Semaphore>,
@@ -264,10 +264,10 @@ async fn read_request(
     Ok(Ok(request))
 }
 
-/// How a refusal begins that a caller of another build gets.
+/// The beginning of the refusal that a caller of another build gets.
 pub const NOT_UNDERSTOOD: &str = "request is not understood";
 
-/// The request of a line. A part of it that is not known is not left out: whoever sent it would take it for done.
+/// Parses a line into an order. An unknown part is an error, because the sender of an order would take a silently ignored part for done.
 pub fn understand(line: &[u8]) -> Result<Order, Failure> {
     let not_understood =
         |why: String| Failure::usage(format!("{NOT_UNDERSTOOD}: {why}; the daemon is of build {BUILD}"));
@@ -275,7 +275,7 @@ pub fn understand(line: &[u8]) -> Result<Order, Failure> {
         serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
     let given: BTreeMap<String, IgnoredAny> =
         serde_json::from_slice(line).map_err(|error| not_understood(error.to_string()))?;
-    // Names are all that is looked at, and a text can be long.
+    // Only names are compared, so the text, which can be long, is taken out meanwhile.
     let text = request.text().map(|(text, _)| std::mem::take(text));
     let known = serde_json::to_value(&request).map_err(|error| not_understood(error.to_string()))?;
     if let (Some((place, _)), Some(text)) = (request.text(), text) {
@@ -287,7 +287,7 @@ pub fn understand(line: &[u8]) -> Result<Order, Failure> {
     }
 }
 
-/// Whether there is more than was read.
+/// Whether a line was cut off at the most bytes that were read.
 fn is_cut(line: &[u8], at: u64) -> bool {
     line.len() as u64 == at && line.last() != Some(&b'\n')
 }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(request.text().unwrap().0, "[source]");
     }
 
-    /// Takes longer for every order than callers have to give it.
+    /// An answerer that takes longer for every order than a caller has to send one.
     struct Slow(Duration);
 
     impl Answer for Slow {

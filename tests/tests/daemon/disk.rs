@@ -17,8 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(25);
 struct HangingDisk {
     outer: PathBuf,
     inner: PathBuf,
-    /// Thaws it when its input ends, also if this process is killed.
-    frozen: Option<Child>,
+}
+
+/// The time in which a disk hangs. A daemon whose threads wait for the disk cannot be killed, so this ends before the daemon does, in a test
+/// that fails too.
+struct Hang {
+    /// Thaws the disk when its input ends, also if this process is killed, and after a minute at the latest.
+    freezer: Child,
 }
 
 impl HangingDisk {
@@ -27,7 +32,7 @@ impl HangingDisk {
         let (image, outer) = (files.join("outer.img"), files.join("outer"));
         fs::create_dir(&outer).expect("a directory");
         fs::create_dir_all(inner).expect("a directory");
-        let disk = Self { outer, inner: inner.to_owned(), frozen: None };
+        let disk = Self { outer, inner: inner.to_owned() };
         formatted(&image, 48);
         mount(&image, &disk.outer);
         let image = disk.outer.join("inner.img");
@@ -36,28 +41,30 @@ impl HangingDisk {
         disk
     }
 
-    fn hang(&mut self) {
+    fn hang(&self) -> Hang {
         run(Command::new("sync").arg("-f").arg(&self.inner));
-        let script = "sync -f \"$1\" && fsfreeze -f \"$1\" && echo frozen; read -r _; fsfreeze -u \"$1\"";
+        let script =
+            "sync -f \"$1\" && fsfreeze -f \"$1\" && echo frozen; timeout 60 cat; fsfreeze -u \"$1\"";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(&self.outer).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let frozen = self.frozen.insert(command.spawn().expect("a shell"));
+        let mut hang = Hang { freezer: command.spawn().expect("a shell") };
         let mut said = String::new();
-        BufReader::new(frozen.stdout.as_mut().expect("its output")).read_line(&mut said).expect("a line");
+        let output = hang.freezer.stdout.as_mut().expect("its output");
+        BufReader::new(output).read_line(&mut said).expect("a line");
         assert_eq!(said, "frozen\n");
+        hang
     }
+}
 
-    fn answer_again(&mut self) {
-        if let Some(mut frozen) = self.frozen.take() {
-            drop(frozen.stdin.take());
-            let _thawed = frozen.wait();
-        }
+impl Drop for Hang {
+    fn drop(&mut self) {
+        drop(self.freezer.stdin.take());
+        let _thawed = self.freezer.wait();
     }
 }
 
 impl Drop for HangingDisk {
     fn drop(&mut self) {
-        self.answer_again();
         // A daemon that is being killed may have files open.
         for mounted in [&self.inner, &self.outer] {
             let _gone = Command::new("umount").arg("-l").arg(mounted).output();
@@ -77,12 +84,12 @@ fn mount(image: &Path, on: &Path) {
 #[test]
 fn orders_that_change_the_lists_end_on_a_disk_that_hangs_and_others_do_not_wait_for_it() {
     let edge = Edge::new();
-    let mut disk = HangingDisk::mounted_on(&edge.state(), edge.dir());
+    let disk = HangingDisk::mounted_on(&edge.state(), edge.dir());
     let daemon = edge.start("[source]\nlimits = [\"1000 packets/s\"]\n");
     let add = |address: &str| edge.cli(&["block", "add", address]);
     let before = add("203.0.113.1");
     assert!(before.status.success() && !stdout(&before).contains("NOT ON DISK"), "{}", stdout(&before));
-    disk.hang();
+    let hang = disk.hang();
     let began = Instant::now();
     std::thread::scope(|scope| {
         let hanging: Vec<_> = ["203.0.113.2", "203.0.113.3"].map(|one| scope.spawn(move || add(one))).into();
@@ -94,7 +101,7 @@ fn orders_that_change_the_lists_end_on_a_disk_that_hangs_and_others_do_not_wait_
         }
         for order in hanging {
             let said = order.join().expect("an order");
-            assert!(said.status.success(), "the block is in force: {}", stdout(&said));
+            assert!(said.status.success(), "the block is in force: {said:?}");
             let text = stdout(&said);
             assert!(
                 text.contains("NOT ON DISK") && text.contains("the disk has not answered within 10 s"),
@@ -103,7 +110,7 @@ fn orders_that_change_the_lists_end_on_a_disk_that_hangs_and_others_do_not_wait_
         }
     });
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
-    disk.answer_again();
+    drop(hang);
     wait_for("an order that is on disk", || {
         let after = stdout(&add("203.0.113.4"));
         (after.starts_with("blocked") && !after.contains("NOT ON DISK")).then_some(())

@@ -1,4 +1,4 @@
-//! What is said about the block list.
+//! Replies about the block and allow lists.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub struct Block {
     /// The blocked prefix in CIDR notation.
     pub prefix: String,
-    /// Seconds left; for good when absent.
+    /// Seconds until the block ends; absent if it holds until it is removed.
     pub seconds_left: Option<u64>,
     /// Why the prefix is blocked, if the operator said so.
     pub reason: Option<String>,
-    /// The host that blocked it on all of them; absent for a block of this host alone.
+    /// The host on which a block for all hosts was made; absent for a block of this host alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Why the block does not hold here, if it does not.

@@ -1,10 +1,13 @@
-//! What is asked of the daemon, each order in one line.
+//! Orders to the daemon, one line each.
 
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{requests::TestQuestion, users::UserOrder};
+
+/// How long the daemon waits for a disk at most before it answers an order that changes the block list or the allow list. Callers wait longer.
+pub const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who gives an order that can cut somebody off, and whether the order is to be obeyed also if it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +17,7 @@ pub struct Operator {
     pub origin: Option<IpAddr>,
     /// Whether the order is to be obeyed also if it cuts somebody off.
     pub force: bool,
-    /// Ports that SSH servers of this host have, as far as the command may look into other processes: the daemon may not.
+    /// Ports of this host's SSH servers, as far as the command may read open files of other processes. The daemon may not read them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ssh_ports: BTreeSet<u16>,
 }
@@ -23,37 +26,37 @@ pub struct Operator {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Order {
-    /// Is the daemon working?
+    /// Asks how the daemon is.
     Status,
-    /// What was counted?
+    /// Asks for all counters.
     Stats,
-    /// What does the next second of traffic bring, and who sends it?
+    /// Asks for the traffic of the next second, and who sends it.
     Top,
-    /// Why is this address treated as it is?
+    /// Asks why packets of an address pass or are refused.
     Explain {
-        /// The address that is asked about.
+        /// The address to explain.
         address: IpAddr,
-        /// Only this service; all that have limits when absent.
+        /// The service to explain; all services with limits if absent.
         #[serde(default)]
         service: Option<String>,
     },
-    /// Which packets are refused, from now on until the caller hangs up?
+    /// Asks for refused packets, from now on until the caller hangs up.
     Watch {
-        /// Only sources that have addresses in this prefix, as CIDR.
+        /// Restricts the packets to sources with addresses in this prefix, as CIDR.
         #[serde(default)]
         source: Option<String>,
-        /// Only this reason.
+        /// Restricts the packets to one reason.
         #[serde(default)]
         reason: Option<String>,
         /// Whether the first bytes of each packet are wanted.
         #[serde(default)]
         frames: bool,
     },
-    /// Put a prefix on the block list, or change its lifetime and reason.
+    /// Puts a prefix on the block list, or changes its lifetime and reason.
     BlockAdd {
         /// The prefix, as CIDR.
         prefix: String,
-        /// Lifetime of the block; for good when absent.
+        /// Lifetime of the block in nanoseconds; without one the block holds until it is removed.
         for_ns: Option<u64>,
         /// Why the prefix is blocked.
         reason: Option<String>,
@@ -64,7 +67,7 @@ pub enum Order {
         #[serde(default)]
         operator: Operator,
     },
-    /// Take a prefix off the block list.
+    /// Takes a prefix off the block list.
     BlockDel {
         /// The prefix, as CIDR.
         prefix: String,
@@ -72,23 +75,23 @@ pub enum Order {
         #[serde(default)]
         cluster: bool,
     },
-    /// May this user call this API now?
+    /// Asks whether a user may call an API now.
     Test(TestQuestion),
-    /// Which hosts are in the cluster?
+    /// Asks for the hosts of the cluster.
     Cluster,
-    /// Show the block list.
+    /// Asks for the block list.
     BlockList,
-    /// Show the first prefixes of both lists, and how many there are.
+    /// Asks for the first prefixes of both lists, and how many there are.
     Lists {
-        /// How many prefixes of each list are shown at most.
+        /// The largest number of prefixes to show of each list.
         most: u32,
     },
-    /// Put a prefix on the allow list.
+    /// Puts a prefix on the allow list.
     AllowAdd {
         /// The prefix, as CIDR.
         prefix: String,
     },
-    /// Take a prefix off the allow list.
+    /// Takes a prefix off the allow list.
     AllowDel {
         /// The prefix, as CIDR.
         prefix: String,
@@ -96,20 +99,20 @@ pub enum Order {
         #[serde(default)]
         operator: Operator,
     },
-    /// Show the allow list.
+    /// Asks for the allow list.
     AllowList,
-    /// Show all limits.
+    /// Asks for all limits.
     LimitList,
-    /// Show one limit.
+    /// Asks for one limit.
     LimitGet {
         /// The name of the limit.
         name: String,
     },
-    /// Change one limit of the running policy, or all of a list.
+    /// Changes one limit of the running policy, or all limits of a list.
     LimitSet {
         /// The name of the limit or list.
         name: String,
-        /// The new rate, as in the policy file; the rates of a list have commas between them.
+        /// The new rate, as in the policy file; commas separate the rates of a list.
         rate: String,
         /// Whether the new rate is also written into the file that the policy came from.
         #[serde(default)]
@@ -118,30 +121,30 @@ pub enum Order {
         #[serde(default)]
         operator: Operator,
     },
-    /// Show all users.
+    /// Asks for all users.
     UserList,
-    /// Show one user, and how much is left of its limits.
+    /// Asks for one user, and how much is left of its limits.
     UserGet {
         /// The name of the user.
         name: String,
     },
-    /// Change one user of the running policy.
+    /// Changes one user of the running policy.
     UserSet {
-        /// The user, and what changes.
+        /// The user and its changes.
         #[serde(flatten)]
         user: UserOrder,
         /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
-    /// Give a user its whole burst of packets again.
+    /// Gives a user its whole burst of packets again.
     UserReset {
         /// The name of the user.
         name: String,
     },
-    /// What would this policy change?
+    /// Asks what a policy would change.
     Diff {
-        /// Where the text was read, for messages.
+        /// The file that the text was read from, for messages.
         file: PathBuf,
         /// The text of the policy.
         #[serde(default)]
@@ -150,9 +153,9 @@ pub enum Order {
         #[serde(default)]
         text_follows: Option<u64>,
     },
-    /// Put this policy in force.
+    /// Puts a policy in force.
     Apply {
-        /// Where the text was read.
+        /// The file that the text was read from.
         file: PathBuf,
         /// The text of the policy.
         #[serde(default)]
@@ -160,30 +163,30 @@ pub enum Order {
         /// How many bytes of text follow the line, if the text is not in it.
         #[serde(default)]
         text_follows: Option<u64>,
-        /// The policy is rolled back unless it is confirmed within this time.
+        /// Nanoseconds after which the policy is rolled back unless it is confirmed.
         confirm_ns: Option<u64>,
         /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
-    /// Keep what was applied.
+    /// Keeps the policy that was applied and waits for confirmation.
     Confirm,
-    /// Back to the policy before the last change.
+    /// Goes back to the policy before the last change.
     Rollback {
         /// The operator who gives the order.
         #[serde(default)]
         operator: Operator,
     },
-    /// Which attacks have there been?
+    /// Asks for the attacks that the daemon has kept.
     AttackList,
-    /// What is known of one attack?
+    /// Asks for the report of one attack.
     AttackShow {
         /// The number of the attack.
         number: u64,
     },
-    /// Take the program off an interface, or off all.
+    /// Takes the program off one interface, or off all.
     Detach {
-        /// One interface; all when absent.
+        /// The interface; all if absent.
         interface: Option<String>,
     },
 }
@@ -197,7 +200,7 @@ impl Order {
         )
     }
 
-    /// The operator who gives the order, of orders that can cut somebody off.
+    /// Returns the operator of an order that can cut somebody off; `None` for other orders.
     pub fn operator(&self) -> Option<&Operator> {
         match self {
             Self::Apply { operator, .. }
@@ -210,7 +213,7 @@ impl Order {
         }
     }
 
-    /// Whether the order changes nothing, costs little, and shows nothing of what packets carry.
+    /// Whether the order changes nothing, costs little, and shows no contents of packets.
     pub fn only_asks(&self) -> bool {
         match self {
             Self::Status
@@ -245,7 +248,7 @@ impl Order {
         }
     }
 
-    /// The line to send and the text to send behind it: a policy is long, and quoting it in JSON costs more than the change it makes.
+    /// Returns the line of the order and, behind it, the text of its policy: a policy is long, and quoting it in JSON costs more than the change it makes.
     pub fn into_message(mut self) -> serde_json::Result<Vec<u8>> {
         let mut behind = String::new();
         if let Some((text, follows)) = self.text() {
@@ -259,11 +262,18 @@ impl Order {
     }
 
     /// Whether the daemon compiles a policy to answer.
-    pub(in crate::control) fn has_policy(&self) -> bool {
-        matches!(self, Self::Apply { .. } | Self::Diff { .. } | Self::Rollback { .. })
+    pub(in crate::control) fn compiles_a_policy(&self) -> bool {
+        matches!(
+            self,
+            Self::Apply { .. }
+                | Self::Diff { .. }
+                | Self::Rollback { .. }
+                | Self::LimitSet { .. }
+                | Self::UserSet { .. }
+        )
     }
 
-    /// The text of an order that has one, and how many bytes of it follow the line.
+    /// Returns the text of an order that carries a policy, and the number of bytes of it that follow the line.
     pub(in crate::control) fn text(&mut self) -> Option<(&mut String, &mut Option<u64>)> {
         match self {
             Self::Diff { text, text_follows, .. } | Self::Apply { text, text_follows, .. } => {

@@ -1,4 +1,4 @@
-//! What the daemon answers.
+//! Replies of the daemon.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,23 +18,23 @@ use crate::{
     stats::{Snapshot, view::StatsView},
 };
 
-/// All counters, and what it takes to tell rates.
+/// All counters, and the earlier counters from which rates are computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatsReply {
     /// The counters at the time of the answer.
     pub snapshot: Snapshot,
-    /// When `stats` was asked before, if this daemon was.
+    /// The counters of the previous `stats`, if this daemon has answered one.
     #[serde(default)]
     pub before: Option<EarlierStats>,
-    /// Users, with what is left of their limits.
+    /// The users, and how much is left of their limits.
     #[serde(default)]
     pub users: Vec<UserInfo>,
 }
 
-/// Counters as they were.
+/// The counters at an earlier time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierStats {
-    /// How long ago.
+    /// Milliseconds since that time.
     pub ms_ago: u64,
     /// The counters at that time.
     pub snapshot: Snapshot,
@@ -52,19 +52,19 @@ pub enum Reply {
     View(Box<StatsView>),
     /// The answer to `explain`.
     Explanation(Box<Explanation>),
-    /// To `watch`: from now on.
+    /// The first answer to `watch`: refused packets follow.
     Watching,
-    /// To `watch`: a packet was refused.
+    /// A line for `watch`: a packet was refused.
     Dropped(Dropped),
-    /// To `watch` with frames: a packet was refused, and these are its first bytes.
+    /// A line for `watch` with frames: a packet was refused, with its first bytes.
     Frame(Box<RefusedFrame>),
-    /// To `watch`: so many packets were not told of, because the caller did not read them in time.
+    /// A line for `watch`: the number of refused packets left out, because the caller did not read in time.
     Lost(u64),
-    /// To `watch`: why nothing may come for now.
+    /// A line for `watch`: why no packets may come for now.
     Notice(String),
-    /// To a question for the first of both lists.
+    /// The answer to [`super::Order::Lists`].
     Lists(Box<FirstListed>),
-    /// To `block list`.
+    /// The answer to `block list`.
     Blocks(Vec<Block>),
     /// The answer to `test`.
     Decision(DecisionInfo),
@@ -72,36 +72,36 @@ pub enum Reply {
     Cluster {
         /// This host's part.
         status: Box<ClusterStatus>,
-        /// All hosts, as the store last told them.
+        /// All hosts, as the store last listed them.
         hosts: Vec<Member>,
     },
-    /// To `allow list`.
+    /// The answer to `allow list`.
     Allows(Vec<String>),
-    /// To `limit list` and `limit get`.
+    /// The answer to `limit list` and `limit get`.
     Limits(Vec<LimitInfo>),
-    /// To `user list` and `user get`.
+    /// The answer to `user list` and `user get`.
     Users(Vec<UserInfo>),
     /// The answer to `diff`.
     Changes {
-        /// What would change.
+        /// The changes that the policy would make.
         changes: Vec<PolicyChange>,
         /// Warnings about what is probably not meant.
         warnings: Vec<String>,
     },
     /// The answer to `apply`.
     Applied {
-        /// A sentence about it.
+        /// A sentence about the change.
         message: String,
         /// Entries of the lists that were written.
         list_entries_written: u64,
-        /// How long the daemon took.
+        /// Microseconds that the daemon took.
         microseconds: u64,
         /// Warnings about what is probably not meant.
         warnings: Vec<String>,
     },
-    /// To `attacks list`: newest first.
+    /// The answer to `attacks list`, newest attack first.
     Attacks(Vec<AttackSummary>),
-    /// To `attacks show`.
+    /// The answer to `attacks show`.
     Attack(Box<AttackReport>),
     /// An order was carried out; a sentence about it.
     Done(String),

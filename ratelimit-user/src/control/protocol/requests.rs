@@ -1,10 +1,10 @@
-//! What is said about requests on the control socket.
+//! The question of `test` and the decision that answers it.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// One question to the decision engine.
+/// A question about one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestQuestion {
     /// The user who makes the request; empty if no user is named.
@@ -15,9 +15,9 @@ pub struct TestQuestion {
     /// The address that the request comes from.
     #[serde(default)]
     pub ip: Option<IpAddr>,
-    /// How much it counts.
+    /// The units that the request takes.
     pub cost: u64,
-    /// How much it matters.
+    /// The priority of the request, by name.
     #[serde(default)]
     pub priority: Option<String>,
     /// Further parts of the key.
@@ -28,7 +28,7 @@ pub struct TestQuestion {
     pub peek: bool,
 }
 
-/// What the engine decided.
+/// The decision on a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionInfo {
     /// Whether the request is to be served.
@@ -45,8 +45,8 @@ pub struct DecisionInfo {
     pub remaining: Option<u64>,
     /// Milliseconds until that limit is whole again.
     pub reset_ms: Option<u64>,
-    /// When a refused request would fit; absent if it never will.
+    /// Milliseconds until a refused request would be allowed; absent if it never will be.
     pub retry_after_ms: Option<u64>,
-    /// How long a delayed one waits.
+    /// Milliseconds that a delayed request waits.
     pub delay_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! How the daemon is, its interfaces, and its part in the cluster.
+//! The status of the daemon, of its interfaces, and of its part in the cluster.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use crate::{
     requests::status::RequestsStatus,
 };
 
-/// How the daemon is.
+/// The status of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Build of the daemon. `version` is what daemons called it before JSON answers had a version of their own.
+    /// Build of the daemon. Daemons named this field `version` before JSON answers had a version of their own.
     #[serde(alias = "version")]
     pub build: String,
     /// Version of the map layouts.
@@ -26,7 +26,7 @@ pub struct Status {
     /// Services whose limits drop nothing, although limits of other services do.
     #[serde(default)]
     pub services_on_trial: Vec<String>,
-    /// Whether there are guarded interfaces and our program runs on all of them. What the program does there is told by `mode`.
+    /// Whether there are guarded interfaces and our program runs on all of them. `mode` says whether the program drops packets there.
     #[serde(default)]
     pub protected: bool,
     /// Seconds since the daemon started.
@@ -41,9 +41,9 @@ pub struct Status {
     pub policy_generation: u64,
     /// Whether `limit set` or `user set` changed the policy since it was read from the file.
     pub policy_changed: bool,
-    /// What a restart of the daemon makes of the policy, as a sentence.
+    /// The policy that a restart of the daemon goes on with, as a sentence.
     pub policy_after_restart: String,
-    /// What `rollback` goes back to, when nothing waits for confirmation.
+    /// The policy that `rollback` goes back to, if no apply waits for confirmation.
     pub policy_before: Option<String>,
     /// An apply that waits for confirmation.
     pub unconfirmed: Option<Unconfirmed>,
@@ -61,7 +61,7 @@ pub struct Status {
     /// Prefixes around sources that ever got a bucket of their own.
     #[serde(default)]
     pub prefix_promotions: u64,
-    /// Refused packets that the daemon was not told of, because there was no room.
+    /// Drop events that were lost because there was no room for them.
     #[serde(default)]
     pub drop_reports_lost: u64,
     /// Sources that the table had to forget. Each may come back with a fresh burst.
@@ -72,10 +72,10 @@ pub struct Status {
     /// How often the attack state changed.
     #[serde(rename = "posture_changes")]
     pub attack_state_changes: u64,
-    /// Attacks that were recognised, and who is told of them.
+    /// Attacks that were recognised, and the notifiers.
     #[serde(default)]
     pub attacks: AttacksStatus,
-    /// Whether the host could take more.
+    /// Whether the host has headroom.
     #[serde(flatten)]
     pub headroom: HeadroomStatus,
     /// The express lane, which ends packets that are known to be refused.
@@ -94,11 +94,11 @@ pub struct Status {
     /// This host's part in its cluster, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterStatus>,
-    /// Where links and maps are pinned.
+    /// The directory in which links and maps are pinned.
     pub pin: String,
-    /// What does not work as the policy wants it, as sentences.
+    /// Warnings about what does not work as the policy wants it, as sentences.
     pub warnings: Vec<String>,
-    /// All warnings, with those of the cluster and of each interface, each with a word that scripts can look for.
+    /// All warnings, those of the cluster and of each interface included, each with a kind that scripts can look for.
     #[serde(default)]
     pub warning_details: Vec<StatusWarning>,
 }
@@ -131,7 +131,7 @@ impl StatusWarning {
         "store",
     ];
 
-    /// Sentences about one kind of thing.
+    /// Makes warnings of one kind from sentences.
     pub fn of(kind: &'static str, sentences: impl IntoIterator<Item = String>) -> Vec<Self> {
         debug_assert!(Self::KINDS.contains(&kind), "{kind} is in no list");
         sentences.into_iter().map(|sentence| Self { kind: kind.to_owned(), sentence }).collect()
@@ -139,7 +139,7 @@ impl StatusWarning {
 }
 
 impl Status {
-    /// This status with the table of an earlier one: to count the entries of the table takes a while.
+    /// Returns this status with the numbers of the table of sources from an earlier one, because counting its entries takes a while.
     #[must_use]
     pub fn with_table_of(self, earlier: &Self) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl LaneState {
     }
 }
 
-/// Attacks that were recognised, and who is told of them.
+/// Attacks that were recognised, and the notifiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttacksStatus {
     /// Attacks that go on.
@@ -200,7 +200,7 @@ pub struct AttacksStatus {
     pub last_number: u64,
     /// Attacks that `attacks list` shows.
     pub kept: u64,
-    /// The notifiers, and how each is doing.
+    /// The state of each notifier.
     pub notifiers: Vec<NotifierStatus>,
 }
 
@@ -212,7 +212,7 @@ pub struct ActiveAttack {
     /// The target of the attack.
     #[serde(flatten)]
     pub target: AttackTarget,
-    /// What the attack is made of.
+    /// The kind of the attack.
     pub kind: AttackKind,
     /// Packets, or requests of an API, refused so far.
     pub refused_packets: u64,
@@ -221,15 +221,15 @@ pub struct ActiveAttack {
 /// One host's part in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// Where the store is, without a password.
+    /// The address of the store, without a password.
     pub store: String,
     /// Whether the store answered when it was last asked.
     pub store_up: bool,
     /// Why the store did not answer.
     pub problem: Option<String>,
-    /// For how long nothing has worked.
+    /// Seconds for which the store has not answered.
     pub failing_seconds: Option<u64>,
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     pub host: String,
     /// Limits that hold on all hosts together.
     pub limits: u64,
@@ -243,34 +243,34 @@ pub struct ClusterStatus {
     pub lines: u64,
     /// Lease batches without a good answer.
     pub failures: u64,
-    /// How often this host gave the store up.
+    /// How often this host gave up on the store.
     pub given_up: u64,
-    /// How long the last lease batch took.
+    /// Round trip of the last lease batch in microseconds.
     pub round_trip_us: u64,
-    /// Hosts that the store has heard of lately.
+    /// Hosts that the store has heard lately.
     #[serde(default)]
     pub hosts_seen: u64,
-    /// Changes of blocks for all hosts that the store has not heard of yet.
+    /// Changes of blocks for all hosts that the store has not confirmed yet.
     #[serde(default)]
     pub changes_waiting: u64,
-    /// What all hosts together can admit at most, as a sentence.
+    /// The most that all hosts together can admit, as a sentence.
     pub bound: String,
-    /// How many times a limit all hosts together can admit at most.
+    /// The most that all hosts together can admit, as a multiple of a limit.
     pub bound_times_limit: u32,
     /// Limits of which another host has another rate or burst in its policy.
     #[serde(default)]
     pub limits_disputed: u64,
-    /// Whether the store hears what this host says about blocks: not if another one has its name.
+    /// Whether the store accepts this host's edits of blocks; it does not if another host has the same name.
     #[serde(default)]
     pub is_heard: bool,
     /// How often the store's clock was set back.
     #[serde(default)]
     pub clock_steps: u64,
-    /// What is wrong with the store or the cluster, as sentences.
+    /// Warnings about the store and the cluster, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// Whether the host could take more, and how that is known.
+/// Whether the host has headroom, and the readings that say so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeadroomStatus {
@@ -282,9 +282,9 @@ pub struct HeadroomStatus {
     pub headroom_reason: Option<String>,
     /// How often headroom was lost or came back.
     pub headroom_changes: u64,
-    /// What was last measured of the host.
+    /// The last reading of the host's load.
     pub headroom_readings: HeadroomReading,
-    /// What is not measured and why, as sentences.
+    /// Sentences about the values that are not measured, and why.
     pub headroom_notes: Vec<String>,
 }
 
@@ -300,9 +300,9 @@ impl HeadroomStatus {
 pub struct Unconfirmed {
     /// Seconds until the apply is rolled back.
     pub seconds_left: u64,
-    /// The policy that is in force after that.
+    /// The policy that is in force after the rollback.
     pub back_to: String,
-    /// What the apply changed.
+    /// The changes that the apply made.
     pub changes: Vec<PolicyChange>,
 }
 
@@ -311,9 +311,9 @@ pub struct Unconfirmed {
 pub struct InterfaceStatus {
     /// Name of the interface.
     pub name: String,
-    /// `native` or `generic`; `detached` if our program is gone, `foreign` if another one has its place.
+    /// `native` or `generic`; `detached` if our program is gone, `foreign` if another program has its place.
     pub mode: String,
-    /// What frames of the interface are read as: `ethernet`, or `ip` on tunnels and other links without a header of their own.
+    /// How frames of the interface are read: `ethernet`, or `ip` on tunnels and other links without a header of their own.
     #[serde(default)]
     pub link: String,
     /// Why the mode is not `native`, if it is not.

@@ -1,8 +1,8 @@
-//! What is said about users and their limits.
+//! Orders and replies about users and their limits.
 
 use serde::{Deserialize, Serialize};
 
-/// What is to become of a user.
+/// A change of one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserOrder {
@@ -10,11 +10,11 @@ pub struct UserOrder {
     pub name: String,
     /// The plan that the user is to be on, if it changes.
     pub plan: Option<String>,
-    /// Limits of its own, instead of its plan's.
+    /// Limits that replace those of the plan, as they are typed.
     pub network: Vec<String>,
-    /// The user gets the limits of its plan again.
+    /// Whether the user gets the limits of its plan again.
     pub inherit: bool,
-    /// Also write it into the file that the policy came from.
+    /// Whether the change is also written into the file that the policy came from.
     pub save: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct UserOrder {
 pub struct LimitInfo {
     /// The name of the limit.
     pub name: String,
-    /// As it is typed.
+    /// The rate, as it is typed.
     pub rate: String,
     /// The meter of the limit.
     pub meter: String,
@@ -31,9 +31,9 @@ pub struct LimitInfo {
     pub amount: u64,
     /// The period of the limit.
     pub period: String,
-    /// Units an idle source may send at once.
+    /// Units that an idle source may send at once.
     pub burst: u64,
-    /// The list that it comes from, if that is another one: a user has the limits of its plan.
+    /// The list that the limit comes from, if it is another list: a user may have the limits of its plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
@@ -43,15 +43,15 @@ pub struct LimitInfo {
 pub struct UserInfo {
     /// The name of the user.
     pub name: String,
-    /// The plan that it is on.
+    /// The plan that the user is on.
     pub plan: Option<String>,
-    /// Whether its limits are its own and not its plan's.
+    /// Whether the user has limits of its own instead of those of its plan.
     pub own: bool,
     /// The prefixes of the user.
     pub sources: Vec<String>,
-    /// What all its addresses may send together, as it is typed.
+    /// The limits that all addresses of the user share, as they are typed.
     pub network: Vec<String>,
-    /// How much is left of that, if that was asked for.
+    /// How much is left of each of these limits, if the order asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Vec<UserBucket>>,
 }
@@ -65,10 +65,10 @@ pub struct UserBucket {
     pub left: u64,
     /// Units that may come at once after a while of silence.
     pub burst: u64,
-    /// Units of these that this host was given for now, of a limit that holds on all hosts together.
+    /// Units that this host holds as a lease, for a limit that holds on all hosts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,
-    /// The part of such a limit that was spent on this host lately, in percent; what each host always has is not counted.
+    /// The part of a limit on all hosts together that was lately spent on this host, in percent; the host's part of the reserve is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<u64>,
 }

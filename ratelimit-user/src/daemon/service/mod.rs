@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     control::{
-        protocol::{Order, Reply},
+        protocol::{DISK_PATIENCE, Order, Reply},
         server::{Answer, Caller},
     },
     dataplane::table::TableUse,
@@ -33,31 +33,29 @@ use crate::{
     stats::{Snapshot, feed::Views},
 };
 
-/// How long an order waits at most for the journal to be written again, and how often it looks whether it is.
+/// How long an order waits at most until the journal is rewritten, and how often it checks.
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// How long an order waits at most for a disk.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The running daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
     host: Arc<HostCell>,
-    /// Notified after every order: it may have moved the end of a wait.
+    /// Notified after every order, because an order may have moved the end of a wait for confirmation.
     pub(super) asked: Notify,
-    /// Looks at the tables, for everybody who asks at the same time.
+    /// Reads the table once for everybody who asks at the same time.
     pub(super) usage: Shared<TableUse>,
     pub(super) stats: Shared<Snapshot>,
     pub(super) scrape: Shared<String>,
-    /// Views of the traffic for metrics, if the policy wants series of sources, and when somebody last asked for metrics.
+    /// Views of the traffic for metrics, if the policy wants series of sources, and the time of the last scrape.
     pub(super) scraped: Mutex<Option<(Views, Instant)>>,
-    /// What `stats` showed last, and when: the next one tells rates since then.
+    /// The counters that `stats` showed last, and when: the next `stats` shows rates since then.
     pub(super) last_counters: Mutex<Option<(Instant, Snapshot)>>,
     disk: DiskWaits,
 }
 
 impl Daemon {
-    /// A daemon for a host that has been started.
+    /// Makes a daemon for a host that has been started.
     pub(super) fn new(host: Host) -> Self {
         Self {
             host: HostCell::new(host),
@@ -75,17 +73,17 @@ impl Daemon {
         self.host.host()
     }
 
-    /// The host, for whoever keeps it longer than a moment.
+    /// Returns the shared cell of the host, for long use.
     pub(super) fn cell(&self) -> &Arc<HostCell> {
         &self.host
     }
 
-    /// The front process.
+    /// Returns the daemon's view of the front process.
     pub(super) fn front(&self) -> Front {
         self.host().requests.front.clone()
     }
 
-    /// Waits for the journal where all of it is being written again, because a disk took nothing the last time: what is said is what is so by now.
+    /// Waits until the journal is rewritten, if that is under way after a failure of the disk, so that the answer tells the state after it.
     async fn rewritten(&self) {
         let until = Instant::now() + REWRITTEN_WITHIN;
         while Instant::now() < until {
@@ -100,7 +98,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until what was written down is on disk. What to say if it is not.
+    /// Waits until the journal is on disk. Returns the end of a sentence if it is not.
     async fn on_disk(&self, file: Option<Arc<File>>) -> String {
         let synced = match file {
             Some(file) => self.disk.within(DISK_PATIENCE, move || file.sync_data()).await,
@@ -127,7 +125,7 @@ impl Answer for Daemon {
                 "the front process gives no orders here",
             ));
         }
-        // What a front says about ports is not believed: whoever is connected to one of these cannot be blocked.
+        // Ports are taken only from processes at the control socket, because clients connected to one of these ports cannot be blocked.
         if let (Caller::Process { .. }, Some(operator)) = (caller, request.operator()) {
             learn_ssh_ports(&operator.ssh_ports);
         }
@@ -136,7 +134,7 @@ impl Answer for Daemon {
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
-            // A caller that is answered counts on the lists to stay as they are then.
+            // The answer comes when the change is on disk, because the caller relies on it to last.
             request if request.changes_lists() => {
                 let (reply, file) = {
                     let mut host = self.host();
@@ -154,7 +152,7 @@ impl Answer for Daemon {
                     host.in_force.note_unsaved();
                     reply
                 };
-                // A caller that has changed the policy and asks about a request is answered by that policy.
+                // After a change of the policy the answer waits for the front, so that the next request is decided by the new policy.
                 self.front().settled().await;
                 reply
             }
