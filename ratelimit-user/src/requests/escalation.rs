@@ -23,19 +23,19 @@ use crate::{
     policy::{Escalation, Prefix},
 };
 
-/// Addresses whose refusals are counted at most.
+/// The most addresses whose refusals are counted.
 const KEYS: usize = 100_000;
-/// Words of an address: a bucket, and since when it has been empty.
+/// Words of an address: two of a bucket, and one for the moment since which the bucket has been empty.
 const WORDS: usize = 3;
-/// Blocks that wait to be made at most. More than that are asked for again with the next refusal.
+/// The most blocks that wait to be made. An address beyond them is an offence again at its next refusal.
 const QUEUE: usize = 1_000;
 
-/// Addresses that are to be blocked.
+/// An order to block addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
     /// The addresses that are to be blocked.
     pub prefix: Prefix,
-    /// How long the addresses are blocked.
+    /// How long the addresses are blocked, in nanoseconds.
     pub for_ns: u64,
     /// Why the addresses are blocked.
     pub reason: String,
@@ -59,12 +59,12 @@ impl Default for Offenders {
 }
 
 impl Offenders {
-    /// The offences that are found from now on, for one receiver.
+    /// Takes the receiver of offences; `None` if somebody has taken it already.
     pub(super) fn take(&self) -> Option<mpsc::Receiver<Offence>> {
         self.to_be_taken.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Takes in that a request was refused.
+    /// Counts a refusal of an address. If the address has been refused too often for long enough, it becomes an offence.
     pub(super) fn refused(&self, api: &ApiRules, escalation: &Escalation, ip: IpAddr, now_us: u64) {
         let ip = ip.to_canonical();
         let length = if ip.is_ipv4() { escalation.ipv4_prefix } else { escalation.ipv6_prefix };
@@ -77,19 +77,19 @@ impl Offenders {
         if !persists(cells.words_mut(place), escalation, now_us) {
             return;
         }
+        // An address for which the queue has no room keeps its count, and is an offence again at its next refusal.
+        let Ok(place) = self.found.try_reserve() else { return };
         cells.remove(fingerprint);
         drop(cells);
         let for_ns = escalation.block_for.as_nanos() as u64;
-        let reason = format!("refused by api {}", api.name);
-        // Whoever is still there is found again.
-        let _full = self.found.try_send(Offence { prefix, for_ns, reason });
+        place.send(Offence { prefix, for_ns, reason: format!("refused by api {}", api.name) });
     }
 }
 
-/// Counts one refusal, and says whether there have been too many for long enough.
+/// Counts one refusal, and returns whether there have been too many for long enough.
 fn persists(words: &mut [u64], escalation: &Escalation, now_us: u64) -> bool {
     let Rate { amount, period, burst, .. } = escalation.above;
-    // One unit that comes back between two refusals is no pause: who comes twice as often as it may always finds one.
+    // With a burst of 1, the unit that comes back between two refusals would look like a pause, even at twice the rate.
     let burst = burst.max(2);
     let meter = Meter::Bucket(RequestBucket::new(amount, period.ns() / 1_000, burst));
     let left = meter.left(words, now_us);
@@ -108,11 +108,12 @@ fn persists(words: &mut [u64], escalation: &Escalation, now_us: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use ratelimit_common::limit::text::parse_rate;
 
     use super::*;
+    use crate::requests::api_rules::{Named, Prefixes};
 
     const SECOND: u64 = 1_000_000;
 
@@ -130,7 +131,7 @@ mod tests {
         }
     }
 
-    /// When a caller that is refused every so often has been so for too long.
+    /// Returns when a caller that is refused every `every_us` is found, in microseconds; `None` if never.
     fn found_after(every_us: u64) -> Option<u64> {
         found_above(&escalation(), every_us)
     }
@@ -152,11 +153,42 @@ mod tests {
         for rate in ["1/s", "1/s burst 1", "1/s burst 2", "10/s burst 1", "60/min burst 3"] {
             let escalation = above(rate);
             let period = escalation.above.period.ns() / 1_000 / escalation.above.amount;
-            // Half as often again is enough.
+            // One and a half times the rate is enough.
             let found = found_above(&escalation, period * 2 / 3).unwrap_or_else(|| panic!("{rate}"));
             assert!((30 * SECOND..45 * SECOND).contains(&found), "{rate}: {found}");
             assert_eq!(found_above(&escalation, period * 10 / 9), None, "{rate}");
         }
+    }
+
+    #[test]
+    fn an_address_for_which_the_queue_has_no_room_is_an_offence_at_its_next_refusal() {
+        let api = ApiRules {
+            name: "login".into(),
+            index: 0,
+            tally: Arc::default(),
+            escalation: None,
+            key: Vec::new(),
+            allowance: 0,
+            by_plan: Named::default(),
+            by_user: Named::default(),
+            prefixes: Prefixes { ipv4: 32, ipv6: 64 },
+            login: None,
+        };
+        let offenders = Offenders::default();
+        let mut found = offenders.take().unwrap();
+        let refuse = |ip: u32, now_us: u64| {
+            offenders.refused(&api, &escalation(), IpAddr::from(ip.to_be_bytes()), now_us);
+        };
+        let crowd = QUEUE as u32 + 1;
+        let first = 0x0a00_0000;
+        for ip in first..first + crowd {
+            (0..700).for_each(|nth| refuse(ip, SECOND + nth * SECOND / 20));
+        }
+        let sent = std::iter::from_fn(|| found.try_recv().ok()).count();
+        assert_eq!(sent, QUEUE);
+        // Of two refusals in a row one finds the unit that has come back since.
+        (700..702).for_each(|nth| refuse(first + crowd - 1, SECOND + nth * SECOND / 20));
+        assert_eq!(found.try_recv().unwrap().prefix.to_string(), "10.0.3.232/32");
     }
 
     #[test]
