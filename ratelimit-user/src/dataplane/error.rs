@@ -1,4 +1,4 @@
-//! What can go wrong between the daemon and the kernel, as sentences for an operator.
+//! Errors between the daemon and the kernel, as sentences for an operator.
 
 use std::{
     io,
@@ -8,11 +8,11 @@ use std::{
 use crate::failure::{ExitCode, Failure};
 
 /// What a source takes, measured: its entry, a quarter of one for windows, and their hash buckets.
-const SOURCE_BYTES: u64 = 160;
+const SOURCE_BYTES: u64 = 185;
 /// What the daemon, its program and all maps of fixed size take, measured.
 const BASE_MIB: u64 = 40;
 
-/// Memory for so many sources.
+/// Returns the memory for a number of sources, in MiB.
 fn mebibytes(sources: u32) -> u64 {
     (u64::from(sources) * SOURCE_BYTES).div_ceil(1 << 20)
 }
@@ -20,7 +20,7 @@ fn mebibytes(sources: u32) -> u64 {
 /// A failure of the data plane.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
-    /// Neither root nor with the capabilities that it takes.
+    /// The process is not root and lacks a capability.
     #[error(
         "{what} needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; this process runs as user {uid} and lacks {missing}; use sudo"
     )]
@@ -29,10 +29,10 @@ pub enum DataplaneError {
         what: &'static str,
         /// The effective user of the process.
         uid: u32,
-        /// Names of capabilities.
+        /// Names of the missing capabilities.
         missing: String,
     },
-    /// Root, but without the capability.
+    /// The kernel refused an action with EPERM.
     #[error("the kernel refused {action} (EPERM); the process needs CAP_BPF and CAP_NET_ADMIN")]
     NotPermitted {
         /// What was tried.
@@ -41,7 +41,7 @@ pub enum DataplaneError {
     /// The kernel is older than the programs need.
     #[error("needs kernel {}.{} or newer, this is {found}", .floor.0, .floor.1)]
     KernelTooOld {
-        /// Major and minor that would do.
+        /// Major and minor number of the oldest kernel that works.
         floor: (u32, u32),
         /// Release of the running kernel.
         found: String,
@@ -52,12 +52,12 @@ pub enum DataplaneError {
         .path.display(), .mount_point.display()
     )]
     NoBpfFs {
-        /// The pin directory asked for.
+        /// The pin directory that was asked for.
         path: PathBuf,
-        /// Where a mount would help.
+        /// The directory on which a BPF file system could be mounted.
         mount_point: PathBuf,
     },
-    /// Another daemon works with these pins.
+    /// Another daemon uses the pin directory.
     #[error(
         "another daemon uses the pin directory {}; stop it, or name its --state if you mean to talk to it", .path.display()
     )]
@@ -65,10 +65,10 @@ pub enum DataplaneError {
         /// The directory that belongs to another daemon.
         path: PathBuf,
     },
-    /// No such interface.
+    /// The interface does not exist.
     #[error("interface {name:?} does not exist; this host has {}", .known.join(", "))]
     NoInterface {
-        /// The name asked for.
+        /// The name that was asked for.
         name: String,
         /// The interfaces that exist.
         known: Vec<String>,
@@ -87,7 +87,7 @@ pub enum DataplaneError {
         /// The program's id.
         id: u32,
     },
-    /// A program of ours that is pinned elsewhere.
+    /// A program of ours is on the interface, and its link is not under this pin directory.
     #[error(
         "interface {interface:?} already runs a program of ratelimit (id {id}) whose pins are not under {}: {}", .pin.display(), cure(.elsewhere.as_deref(), interface)
     )]
@@ -96,20 +96,20 @@ pub enum DataplaneError {
         interface: String,
         /// The program's id.
         id: u32,
-        /// The pin directory asked for.
+        /// The pin directory that was asked for.
         pin: PathBuf,
-        /// The pin directory that it is under, if that was found.
+        /// The pin directory that has its link, if one was found.
         elsewhere: Option<PathBuf>,
     },
-    /// Frames that the program cannot read.
+    /// The program cannot read frames of the interface.
     #[error("interface {interface:?} cannot be guarded: {reason}")]
     LinkType {
         /// The interface that was to be guarded.
         interface: String,
-        /// What is wrong with its frames.
+        /// Why the frames cannot be read.
         reason: String,
     },
-    /// Native mode was demanded.
+    /// Native mode was demanded, and the interface cannot run it.
     #[error(
         "interface {interface:?} cannot run XDP in native mode ({reason}), and --require-native asks for it; \
          without the flag generic mode is used, at about a tenth of the speed"
@@ -117,18 +117,18 @@ pub enum DataplaneError {
     NotNative {
         /// The interface that was to be guarded.
         interface: String,
-        /// What the driver said.
+        /// The error of the driver.
         reason: String,
     },
-    /// Links that were unpinned and whose program the kernel has not taken off yet.
+    /// Links were unpinned, and the kernel has not taken the program off yet.
     #[error(
         "the program still runs on {} after {seconds} s: its pin is removed, and the program goes when the kernel, or whoever holds the link open, lets go \
          of it; look again with: ip link show dev {}", .interfaces.join(", "), .interfaces[0]
     )]
     StillRuns {
-        /// The interfaces, one at least.
+        /// The interfaces, at least one.
         interfaces: Vec<String>,
-        /// How long it was waited for.
+        /// Seconds that the process waited.
         seconds: u64,
     },
     /// The driver or kernel refused to attach in any mode.
@@ -136,22 +136,22 @@ pub enum DataplaneError {
     Attach {
         /// The interface that was to be guarded.
         interface: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         reason: String,
     },
     /// The kernel refused the program or a map.
     #[error("cannot load the kernel program: {reason}")]
     Load {
-        /// The line that matters of what the kernel said.
+        /// The line of the kernel's error that matters.
         reason: String,
     },
-    /// Too little memory. Maps are made in no particular order, so which of them found none says nothing.
+    /// The kernel has too little memory. Maps are made in no particular order, so it does not matter which of them failed.
     #[error(
         "the kernel has not enough memory: source.table_entries = {sources} takes about {} MiB, everything else about {BASE_MIB}; \
          use a smaller table, or raise the memory limit of the daemon's cgroup if it has one", mebibytes(*.sources)
     )]
     NoMemory {
-        /// Sources asked for.
+        /// The size of the table of sources.
         sources: u32,
     },
     /// A map operation failed.
@@ -162,7 +162,7 @@ pub enum DataplaneError {
         /// The kernel's answer.
         source: aya::maps::MapError,
     },
-    /// A list is full.
+    /// The list of one family is full.
     #[error(
         "the {family} list is full at {max} prefixes (blocks, the allow list and the sources of users together); remove some, or name a wider prefix"
     )]
@@ -172,7 +172,7 @@ pub enum DataplaneError {
         /// The capacity of the map.
         max: u32,
     },
-    /// Files, sockets, netlink.
+    /// An operation on a file, a socket or netlink failed.
     #[error("cannot {action}: {source}")]
     Io {
         /// What was tried.
@@ -182,7 +182,7 @@ pub enum DataplaneError {
     },
 }
 
-/// How to get at an interface that other pins guard.
+/// Returns advice for an interface whose link is under another pin directory.
 fn cure(elsewhere: Option<&Path>, interface: &str) -> String {
     match elsewhere {
         Some(pin) => format!(
@@ -231,7 +231,7 @@ impl From<DataplaneError> for Failure {
     }
 }
 
-/// An error with its causes, which the outer ones often leave out.
+/// Returns the text of an error with all its causes, which the outer errors often leave out.
 pub(super) fn whole_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

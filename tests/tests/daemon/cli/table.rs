@@ -26,7 +26,7 @@ fn a_table_that_there_is_no_memory_for_is_refused_with_what_it_takes_and_nothing
     };
     let run = || cap.hold(edge.run_command().args(["--iface", EDGE]));
     edge.write_policy(&policy(16_777_216));
-    let sentence = ["source.table_entries = 16777216 takes about 2560 MiB", "use a smaller table"];
+    let sentence = ["source.table_entries = 16777216 takes about 2960 MiB", "use a smaller table"];
     assert_command_refused(&edge, run(), 5, &sentence);
     edge.write_policy(&policy(262_144));
     drop(Daemon::start(run()));
