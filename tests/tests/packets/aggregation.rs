@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use ratelimit_common::{
-    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, prefix::MAX_PREFIX_LEVELS},
+    abi::{EntryKey, Event, PrefixKey, Reason, SourceKey, Verdict, counter::Fate, prefix::MAX_PREFIX_LEVELS},
     limit::{aggregation, fair, gcra, prefilter},
 };
 use ratelimit_ebpf::tables::Tables as _;
@@ -154,9 +154,10 @@ proptest! {
             memory.now_ns.set(memory.now_ns.get() + later_ms * 1_000_000);
             let now = memory.now_ns.get();
             let [a, b, c] = prefixes[which];
-            let before = memory.counters()[Reason::LimitPrefix as usize].1.packets;
+            let refused_by_prefix = || memory.counter(0, Reason::LimitPrefix, Fate::Decided).packets;
+            let before = refused_by_prefix();
             let verdict = memory.run(&Ipv4::from([a, b, c, host]).udp_frame(8));
-            let by_prefix = memory.counters()[Reason::LimitPrefix as usize].1.packets > before;
+            let by_prefix = refused_by_prefix() > before;
             let (debt, last) = ideal[which];
             let debt = (debt - (now - last) as f64 * (MULTIPLE * PER_SEC) as f64 / SECOND as f64).max(0.0);
             prop_assert!(!by_prefix || debt + 1.0 > guaranteed as f64, "refused at a debt of {debt} of {guaranteed}");
