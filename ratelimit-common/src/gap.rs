@@ -1,23 +1,23 @@
-//! How many frames a sampler lets pass before it takes the next one.
+//! The gaps of a sampler: how many frames pass before the next sample.
 //!
-//! A frame in two to the power of `shift` is taken, each whatever became of those before it. Tossing that coin for every frame costs every frame a
-//! random number; drawing the length of the next run of frames that are not taken costs a subtraction. Such a length G is geometric: with q = 1 - 2^-shift,
+//! One frame in two to the power of `shift` is sampled, independently of those before it. Tossing a coin for every frame costs every frame a
+//! random number; drawing the length of the gap to the next sample costs a subtraction. The length G of a gap is geometric: with q = 1 - 2^-shift,
 //! P(G >= n) = q^n. Its binary digits are independent of each other, and digit i is 1 with probability q^(2^i) / (1 + q^(2^i)),
-//! so a length is drawn digit by digit, without a logarithm. It has no memory: thrown away at any moment and drawn anew with another shift, it leaves
-//! the sample unbiased.
+//! so a length is drawn digit by digit, without a logarithm. A gap has no memory: if it is discarded at any moment and drawn anew with another shift,
+//! the sample stays unbiased.
 
-/// Longest shift: one frame in 65 536. At 100 million frames a second that is 1500 samples.
+/// The largest shift: one frame in 65 536. At 100 million frames a second that is 1500 samples.
 pub const MAX_SHIFT: u32 = 16;
-/// Digits of a gap. At the longest shift, one gap in 10^13 would have more.
+/// Binary digits of a gap. At the largest shift, one gap in 10^13 would have more.
 const DIGITS: usize = 21;
 
-/// For each shift and digit the probability that the digit is 1, in units of 2^-32.
+/// The probability that a digit is 1, for each shift and digit, in units of 2^-32.
 static ONES: [[u32; DIGITS]; MAX_SHIFT as usize + 1] = ones();
 
-/// Worked example: at shift 1, q is 1/2. Digit 0 is 1 with probability 1/3, because odd gaps are half as likely as even ones; digit 1 with 1/5.
+/// Computes the probabilities. Example: at shift 1, q is 1/2. Digit 0 is 1 with probability 1/3, because odd gaps are half as likely as even ones; digit 1 with 1/5.
 const fn ones() -> [[u32; DIGITS]; MAX_SHIFT as usize + 1] {
     let mut ones = [[0; DIGITS]; MAX_SHIFT as usize + 1];
-    // At shift 0 every frame is taken, and every gap is 0.
+    // At shift 0 every frame is sampled, and every gap is 0.
     let mut shift = 1;
     while shift < ones.len() {
         // q^(2^digit), in units of 2^-64.
@@ -33,7 +33,7 @@ const fn ones() -> [[u32; DIGITS]; MAX_SHIFT as usize + 1] {
     ones
 }
 
-/// Draws a gap; `random` gives 32 random bits each time.
+/// Draws a gap; `random` returns 32 random bits at each call.
 #[inline(always)]
 pub fn draw(shift: u32, mut random: impl FnMut() -> u32) -> u32 {
     let mut gap = 0;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use std::{vec, vec::Vec};
 
-    /// Knuth's generator, which has nothing in common with that of the sampler.
+    /// Knuth's generator, independent of the sampler's own.
     fn randoms() -> impl FnMut() -> u32 {
         let mut state = 0x1234_5678_9abc_def0_u64;
         move || {
@@ -68,7 +68,7 @@ mod tests {
             let digits = ones.iter().enumerate();
             let mean: f64 =
                 digits.map(|(digit, one)| f64::from(*one) / 2_f64.powi(32) * 2_f64.powi(digit as i32)).sum();
-            // One frame in 2^shift is taken, so 2^shift - 1 pass between two that are.
+            // One frame in 2^shift is sampled, so 2^shift - 1 frames pass between two samples on average.
             let truth = 2_f64.powi(shift as i32) - 1.0;
             assert!((mean - truth).abs() <= truth * 1e-7, "shift {shift}: {mean}");
         }
@@ -80,7 +80,7 @@ mod tests {
         for shift in [1, 2, 5, 9] {
             let q = 1.0 - 0.5_f64.powi(shift as i32);
             let gaps: Vec<u32> = (0..100_000).map(|_| draw(shift, &mut random)).collect();
-            // Kolmogorov and Smirnov: above this in one of ten thousand tries.
+            // Kolmogorov-Smirnov: a correct generator exceeds this bound once in ten thousand runs.
             let bound = 2.3 / (gaps.len() as f64).sqrt();
             for n in (0..20).map(|step| (step * (1 << shift)) / 4) {
                 let share = gaps.iter().filter(|gap| **gap >= n).count() as f64 / gaps.len() as f64;

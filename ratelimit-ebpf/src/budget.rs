@@ -1,4 +1,4 @@
-//! Per-CPU budgets: what one CPU does for anybody who asks. Inserts, socket lookups, answers and reports are what a spoofed flood would make it do.
+//! Per-CPU budgets: bounds on inserts, socket lookups, replies and drop events, which a spoofed flood would otherwise make one CPU do without end.
 
 use ratelimit_common::{
     abi::{Limit, Policy},
@@ -7,13 +7,13 @@ use ratelimit_common::{
 
 use crate::tables::{CpuBudget, Tables};
 
-/// Whether this CPU may enter one more newcomer into a table. Takes nothing.
+/// Whether this CPU's budget has room for one more entry of a new source. Takes nothing.
 #[inline(always)]
 pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> bool {
     has(tables, policy, CpuBudget::Newcomers, now_q8)
 }
 
-/// Whether there is one left of a budget. Takes nothing.
+/// Whether a budget has at least one left. Takes nothing.
 #[inline(always)]
 pub(crate) fn has<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
     match tables.budget(budget) {
@@ -22,7 +22,7 @@ pub(crate) fn has<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now
     }
 }
 
-/// Takes one from a budget, if there is one left. The words are this CPU's own, so plain stores do.
+/// Takes one from a budget, if there is one left. The words are this CPU's own, so plain stores suffice.
 #[inline(always)]
 pub(crate) fn take<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
     let Some(word) = tables.budget(budget) else { return false };
@@ -30,7 +30,7 @@ pub(crate) fn take<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, no
     settle(tables, word, outcome)
 }
 
-/// Takes one proof. A source that was asked for a proof a moment ago has only the first half of the budget: the other half is for sources
+/// Takes one from the budget of socket lookups. A source that was asked a moment ago has only the first half of the budget: the other half is for sources
 /// that were not asked.
 #[inline(always)]
 pub(crate) fn take_proof<T: Tables>(tables: &T, policy: &Policy, asked: bool, now_q8: u64) -> bool {

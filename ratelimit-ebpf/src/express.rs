@@ -1,4 +1,4 @@
-//! The express lane: what the limiter has refused a moment ago is refused again at a fraction of the price.
+//! The express lane: repeats refusals that the limiter decided a moment ago, at a fraction of the price.
 //!
 //! ```text
 //!   frame ---> has this CPU refused anything lately? ---> short parse ---> known refusal? ---> drop, count
@@ -6,8 +6,8 @@
 //!                  +------------------------------------------+-----------------+---> the limiter
 //! ```
 //!
-//! It decides nothing by itself. It goes by the words that the limiter has written, and by a copy of the policy that lies at an address
-//! known in advance. So a packet ends here as it would have ended there, and is counted in the counter that the limiter would have counted it in.
+//! The lane decides nothing by itself. It reads the words that the limiter has written, and a copy of the policy at an address
+//! known in advance. So a packet ends in the lane as it would have ended in the limiter, and is counted by the same counter.
 //!
 //! While nothing is refused, a packet pays for one load and one comparison.
 
@@ -42,7 +42,7 @@ use crate::{
 
 pub use first_look::drop_at_first_look;
 
-/// Drops and counts a frame for a refusal that is known. `None`: the limiter is to look at it.
+/// Drops and counts a frame whose refusal is known. `None`: the limiter has to decide.
 pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     let now_ns = tables.now_ns(Clock::Coarse);
     if !lane::is_open(tables, now_ns) {
@@ -56,8 +56,8 @@ pub fn drop_known<T: Leaves>(frame: &Frame<'_>, tables: &T) -> Option<Verdict> {
     Some(Verdict::Drop)
 }
 
-/// Drops and counts a frame for a refusal that is known to the rest of the lane, and returns the counter. A function of its own in the kernel: the verifier would
-/// otherwise look at the limiter once for every way that leads there.
+/// Drops and counts a frame whose refusal is known to the rest of the lane, and returns the counter. A function of its own in the kernel: the verifier would
+/// otherwise check the limiter once for every path that leads there.
 #[inline(always)]
 pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<u32> {
     let (service, reason) = refusal(frame, tables, now_ns)?;
@@ -66,11 +66,11 @@ pub fn drop_again<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Opti
     Some(counter)
 }
 
-/// Notes down a frame that the rest of the lane has refused, and its counter, for packets like it. Another function of its own: it reads the frame once more, because
-/// the function that refused the frame has no stack left to keep what is noted down.
+/// Notes down a frame that the rest of the lane has refused, and its counter, for packets like it. Another function of its own: it reads the frame again, because
+/// the function that refused the frame has no stack left for what is noted down.
 #[inline(always)]
 pub fn note_refusal<T: Tables>(frame: &Frame<'_>, tables: &T, counter: u32, now_ns: u64) {
-    // Asked before the frame is read, because most frames that get here are not the first of their reading of the clock.
+    // Checked before the frame is read, because most frames here are not the first of their clock reading.
     if noted_refusal::is_noted(tables, now_ns) {
         return;
     }
@@ -132,7 +132,7 @@ fn known_reason<T: Leaves, S: Origin>(
     let now_q8 = gcra::time_q8(now_ns);
     let listed = tables.is_listed(S::FAMILY);
     let may_be_tracked = tables.may_be_tracked(prefilter::cell_index(hash));
-    // The packets of a spoofed flood do not touch the cells.
+    // The packets of a spoofed flood do not read the cells.
     let quiet = listed && report::is_quiet(tables, hash, now_q8);
     let cause = if may_be_tracked || quiet { limit::known(tables, policy, hash, now_q8) } else { None };
     match cause {
@@ -143,8 +143,8 @@ fn known_reason<T: Leaves, S: Origin>(
         }
         _ => {}
     }
-    // A segment that is not refused here may be answered with a cookie or belong to a connection. The list is asked for those only of whom the
-    // daemon was told a moment ago: the limiter asks it once more.
+    // A TCP segment that is not refused here may be answered with a cookie or belong to a connection. The list is looked up only for sources whose refusal the
+    // daemon was told of a moment ago: otherwise the limiter looks into the list.
     let is_tcp = packet.is_tcp();
     if is_tcp && !quiet {
         return None;
@@ -174,7 +174,7 @@ fn known_reason<T: Leaves, S: Origin>(
         if listed {
             let listing = classify(tables, packet.source.address(), now_ns);
             if listing.settled == Some(Reason::Blocked) {
-                // Of one that the daemon was told of a moment ago: who sends much is soon among those, and a flood from all of a blocked prefix
+                // Only for sources whose refusal the daemon was told of a moment ago: a source that sends much soon is, and a flood from all of a blocked prefix
                 // does not touch the cells.
                 if quiet {
                     limit::remember_block(tables, policy, hash, now_ns, listing.blocked_until_ns);

@@ -1,16 +1,16 @@
-//! What the verifier is made to forget.
+//! Functions that make the verifier forget what it knows about a number.
 //!
-//! The verifier follows every way through a program, and takes two ways for one where they meet with the same facts about every number that
-//! still matters. Facts that nothing depends on keep ways apart: which tags came before a header, which limit was the dearest, how a sum came
-//! about. Where such a number is forgotten, everything behind is looked at once.
+//! The verifier follows every path through a program, and merges two paths where they meet with the same facts about every number that
+//! still matters. Facts that nothing depends on keep paths apart: which tags came before a header, which limit was the dearest, how a sum came
+//! about. If such a number is forgotten, the code behind it is checked once.
 //!
-//! Numbers that belong together are better left alone: who forgets one of two has the verifier follow combinations that cannot happen.
+//! Numbers that belong together should not be forgotten: if one of two is, the verifier follows combinations that cannot occur.
 #![cfg_attr(
     target_arch = "bpf",
     expect(unsafe_code, reason = "one or two instructions that the compiler must not see through")
 )]
 
-/// The number as it is, of which the verifier knows nothing any more: it does not see that mixing in something unknown twice changes nothing.
+/// Returns the number, about which the verifier then knows nothing: it does not see that mixing in an unknown number twice changes nothing.
 #[inline(always)]
 pub fn forget(number: u64, unknown: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
@@ -28,7 +28,7 @@ pub fn forget(number: u64, unknown: u64) -> u64 {
     }
 }
 
-/// The number under a mask. The compiler does not leave the mask out where it knows that nothing is beyond it: the verifier may not know.
+/// The number under a mask. The compiler keeps the mask even if it knows that the number has no other bits: the verifier may not know.
 #[inline(always)]
 pub fn masked<const MASK: usize>(number: usize) -> usize {
     #[cfg(target_arch = "bpf")]

@@ -1,27 +1,27 @@
 //! The bytes of one frame, and the only unsafe access to them.
 //!
-//! A parser asks for a [`View`] of `N` bytes at an offset. That is the one bounds check; fields are then read
-//! at offsets the compiler proves to be inside. The verifier sees the same thing: one comparison with the end
+//! A parser asks for a [`View`] of `N` bytes at an offset. That takes one bounds check; fields are then read
+//! at offsets that the compiler proves to be inside. The verifier sees one comparison with the end
 //! of the packet, then loads at constant offsets below it.
 #![expect(unsafe_code, reason = "packet bytes are reached through pointers that the verifier checks")]
 
 use core::marker::PhantomData;
 
-/// Furthest offset a header may start at. The verifier refuses packet pointers moved by more than 64 KiB
-/// and needs to see the bound; the deepest chain the parsers follow ends below 16 KiB.
+/// The largest offset of a header in bytes. The verifier refuses packet pointers moved by more than 64 KiB
+/// and needs to see the bound; the deepest chain that the parsers follow ends below 16 KiB.
 pub const MAX_OFFSET: usize = 0x3fff;
 
-/// What stands before the IP header on an interface. Each program is for one kind, so this is a constant wherever it is asked for in the
-/// kernel, and costs nothing.
+/// The kind of an interface: what its frames begin with. Each program is for one kind, so in the kernel this is a constant
+/// and costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// An Ethernet header, perhaps with tags.
+    /// Frames begin with an Ethernet header, perhaps with VLAN tags.
     Ethernet,
-    /// Nothing: frames are IP packets, as on tunnels.
+    /// Frames are IP packets without a header before them, as on tunnels.
     Ip,
 }
 
-/// One frame. For a multi-buffer frame, the bytes of its first buffer, where the headers are.
+/// One frame. Of a frame in several buffers, the bytes of the first one, which has the headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     start: usize,
@@ -44,16 +44,16 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A frame of several buffers: the bytes of the first, and the length of all.
+    /// A frame of several buffers: the bytes of the first one, and the length of all.
     pub fn with_len(link: Link, first: &'a [u8], len: u64) -> Self {
         Self { len, ..Self::new(link, first) }
     }
 
-    /// The frame the kernel is asking about, when it cannot have more than one buffer.
+    /// The frame of a program run, if it cannot have more than one buffer.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn of_context(link: Link, ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
-        // Read a second time and volatile: an optimiser that sees where the length comes from drops bounds checks that
+        // The length is read a second time and volatile: an optimiser that sees where the length comes from drops bounds checks that
         // follow from it, and the verifier, which does not follow that reasoning, refuses the program.
         // SAFETY: the context is the kernel's and outlives the program run.
         let len = unsafe {
@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
         Self { start: ctx.data(), end: ctx.data_end(), len: u64::from(len), link, bytes: PhantomData }
     }
 
-    /// The frame the kernel is asking about, when it can have several buffers: the length covers all of them.
+    /// The frame of a program run, if it can have several buffers: the length covers all of them.
     ///
     /// # Minimum kernel version
     /// 5.18, for `bpf_xdp_get_buff_len`.
@@ -74,7 +74,7 @@ impl<'a> Frame<'a> {
         Self { start: ctx.data(), end: ctx.data_end(), len, link, bytes: PhantomData }
     }
 
-    /// The same frame, with pointers that are read from the context again.
+    /// The frame with pointers that are read from the context again.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn again(&self, ctx: &aya_ebpf::programs::XdpContext) -> Self {
@@ -85,7 +85,7 @@ impl<'a> Frame<'a> {
         Self { start: start as usize, end: end as usize, ..*self }
     }
 
-    /// The number of the interface that it came in by.
+    /// The number of the interface that the frame came in by.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn interface(ctx: &aya_ebpf::programs::XdpContext) -> u32 {
@@ -93,35 +93,35 @@ impl<'a> Frame<'a> {
         unsafe { (*ctx.ctx).ingress_ifindex }
     }
 
-    /// What the interface that it came in by can receive in one packet, if the kernel says so.
+    /// The MTU of the interface that the frame came in by, if the kernel knows it.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn interface_mtu(ctx: &aya_ebpf::programs::XdpContext) -> Option<u32> {
         let mut mtu = 0;
         // SAFETY: the context is the kernel's; interface 0 is the one the packet came in by. Kernel 5.12.
         let answer = unsafe { aya_ebpf::helpers::bpf_check_mtu(ctx.ctx.cast(), 0, &raw mut mtu, 0, 0) };
-        // Whether this frame would fit is not the question; the number is there either way.
+        // The helper's answer about this frame is not needed; it stores the MTU in any case.
         if answer < 0 || mtu == 0 { None } else { Some(mtu) }
     }
 
-    /// What stands before its IP header.
+    /// The kind of the interface: what stands before the IP header.
     #[inline(always)]
     pub fn link(&self) -> Link {
         self.link
     }
 
-    /// Length of the whole frame: from the Ethernet header on, or from the IP header on where there is no other.
+    /// Length of the whole frame in bytes: from the Ethernet header on, or from the IP header on if the link has no other.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are no bytes at all.
+    /// Whether the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// `N` bytes from offset `at`, if the first buffer has them.
+    /// A view of `N` bytes from offset `at`, if the first buffer has them.
     #[inline(always)]
     pub fn view<const N: usize>(&self, at: usize) -> Option<View<'a, N>> {
         if at > MAX_OFFSET {
@@ -179,7 +179,7 @@ impl<const N: usize> View<'_, N> {
         self.load::<u64, AT>()
     }
 
-    /// Shows the first `WORDS` times four bytes, as they lie in memory, one after the other.
+    /// Calls `show` with each of the first `WORDS` four-byte words, as they lie in memory.
     #[inline(always)]
     pub fn u32s_ne<const WORDS: usize>(&self, mut show: impl FnMut(usize, u32)) {
         const { assert!(WORDS * size_of::<u32>() <= N, "words lie outside the view") };
@@ -196,7 +196,7 @@ impl<const N: usize> View<'_, N> {
         self.read((self.start + AT) as *const T)
     }
 
-    /// Reads an integer that one of the above found to be inside.
+    /// Reads an integer that one of the callers has found to be inside the view.
     #[inline(always)]
     fn read<T: Copy>(&self, field: *const T) -> T {
         // SAFETY: `Frame::view` found N bytes at `start`, the assertions of the callers keep the field inside them, and
@@ -207,7 +207,7 @@ impl<const N: usize> View<'_, N> {
     }
 }
 
-/// A frame that is being written.
+/// A frame that can be written to.
 #[derive(Debug)]
 pub struct Canvas<'a> {
     start: usize,
@@ -215,7 +215,7 @@ pub struct Canvas<'a> {
     bytes: PhantomData<&'a mut [u8]>,
 }
 
-/// Unsigned integers: every pattern of bits is one.
+/// Unsigned integers, for which every bit pattern is valid.
 pub trait Word: Copy + sealed::Sealed {}
 impl Word for u16 {}
 impl Word for u32 {}
@@ -233,15 +233,15 @@ impl<'a> Canvas<'a> {
         Self { start: range.start as usize, end: range.end as usize, bytes: PhantomData }
     }
 
-    /// The frame the kernel is asking about, as it is now: changing its length makes every earlier pointer invalid.
+    /// The frame of a program run, for writing. Changing its length makes every earlier pointer invalid.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn of_context(ctx: &'a aya_ebpf::programs::XdpContext) -> Self {
         Self { start: ctx.data(), end: ctx.data_end(), bytes: PhantomData }
     }
 
-    /// The same frame, longer or shorter by so many bytes; `None` if the driver has no room. It grows before its first byte, where
-    /// every driver keeps room; behind the last some have next to none.
+    /// The frame, longer or shorter by `change` bytes; `None` if the driver has no room. The frame grows before its first byte, where
+    /// every driver keeps room; behind the last byte some have next to none.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn resized(ctx: &'a aya_ebpf::programs::XdpContext, change: i32) -> Option<Self> {
@@ -257,7 +257,7 @@ impl<'a> Canvas<'a> {
         if answer == 0 { Some(Self::of_context(ctx)) } else { None }
     }
 
-    /// Words from offset `at`, as they lie in memory.
+    /// Reads words from offset `at`, as they lie in memory.
     #[inline(always)]
     pub fn get<W: Word, const N: usize>(&self, at: usize) -> Option<[W; N]> {
         let place = self.place::<W, N>(at)? as *const W;
@@ -267,7 +267,7 @@ impl<'a> Canvas<'a> {
         }))
     }
 
-    /// Writes words at offset `at`, the one of each index.
+    /// Writes words at offset `at`; `word` returns the word of each index.
     #[inline(always)]
     pub fn put<W: Word, const N: usize>(&mut self, at: usize, word: impl Fn(usize) -> W) -> Option<()> {
         let place = self.place::<W, N>(at)? as *mut W;

@@ -1,7 +1,7 @@
-//! What the program finds without a lookup: variables, whose addresses the kernel puts into its instructions when it is loaded. Each is a map with
+//! Variables that the program reads without a lookup: the kernel puts their addresses into the instructions when it loads the program. Each is a map with
 //! one value for the daemon.
 //!
-//! Whoever loads the program writes them: see `dataplane::kept` of the daemon for how what is there stays.
+//! The daemon that loads the program writes their first values; `dataplane::kept` of the daemon describes how earlier values are kept.
 #![expect(unsafe_code, reason = "variables that the daemon and other CPUs change")]
 
 use core::ptr::{addr_of, addr_of_mut};
@@ -17,7 +17,7 @@ use ratelimit_ebpf::{packet::Family, tables::Lane};
 #[unsafe(no_mangle)]
 static mut SWITCHES: Switches = Switches::CLOSED;
 
-/// A copy of the policy in force while the express lane is open: a lookup in `POLICY` costs as much as all that the lane does.
+/// A copy of the policy in force while the express lane is open: a lookup in `POLICY` costs as much as everything that the lane does.
 #[unsafe(link_section = ".bss.EXPRESS")]
 #[unsafe(no_mangle)]
 static mut EXPRESS: PolicyWords = [0; size_of::<Policy>() / 8];
@@ -26,16 +26,16 @@ static mut EXPRESS: PolicyWords = [0; size_of::<Policy>() / 8];
 pub(crate) type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
-/// Two bits for each cell of the prefilter, that it may be tracked and that something of its sources may be remembered: all of them fit into a core's
-/// first-level cache, and what they are about does not. A bit is set after what it is about was written and cleared before that is read again, so that
-/// no cell is ever tracked without its bit; a negative entry may be without one for a moment. All bits are set when the program is loaded,
-/// because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells that know nothing of them.
+/// Two bits for each cell of the prefilter: whether it may be tracked, and whether it may remember something of its sources. All of them fit into a core's
+/// first-level cache, which the cells do not. A bit is set after the state that it stands for was written, and cleared before that state is read again, so that
+/// no cell is ever tracked without its bit; a negative entry may be without its bit for a moment. All bits are set when the program is loaded,
+/// because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells without marks.
 #[unsafe(link_section = ".data.TRACKED")]
 #[unsafe(no_mangle)]
 static mut TRACKED: [u64; CELL_BIT_WORDS] = [u64::MAX; CELL_BIT_WORDS];
 
-/// The negative entries of all cells of the prefilter, by place. Each program has its own, and begins without any: who is over a limit is
-/// looked up once more then.
+/// The negative entries of all cells of the prefilter, by place. Each program has its own, which begin empty: a source that is over a limit is
+/// then looked up once more.
 #[unsafe(link_section = ".bss.NEGATIVE")]
 #[unsafe(no_mangle)]
 static mut NEGATIVE: [u64; NEGATIVE_PLACES] = [0; NEGATIVE_PLACES];
@@ -47,7 +47,7 @@ pub(crate) fn is_listed(family: Family) -> bool {
     unsafe { addr_of!(SWITCHES.listed[family as usize]).read_volatile() != 0 }
 }
 
-/// What the express lane goes by for packets of a family; `None` while it is closed to them.
+/// The lane's view of the policy for packets of a family; `None` while the lane is closed to them.
 #[inline(always)]
 pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
     // SAFETY: an aligned word. Volatile, because the daemon writes it.
@@ -61,15 +61,15 @@ pub(crate) fn lane<'p>(family: Family, now_ns: u64) -> Option<Lane<'p>> {
     Some(Lane { policy })
 }
 
-/// Whether packets weigh alike under the policy of the lane. Asked where that matters, and not with the switch: few packets get that far, and the
-/// daemon changes the answer only while no packet is under way that saw the lane open.
+/// Whether packets weigh alike under the policy of the lane. Read separately from the switch, because few packets need it; the
+/// daemon changes the answer only while no packet is in progress that saw the lane open.
 #[inline(always)]
 pub(crate) fn weighs_alike() -> bool {
     // SAFETY: an aligned word. Volatile, because the daemon writes it.
     unsafe { addr_of!(SWITCHES.totals).read_volatile() != 0 }
 }
 
-/// The word that a cell of the prefilter has its bits in, and how many bits of others are below them.
+/// The word that has the bits of a cell, and the number of bits below the cell's own.
 #[inline(always)]
 pub(crate) fn cell_bits(cell: u32) -> (*mut u64, u32) {
     // SAFETY: the mask keeps the word inside, for the verifier too.

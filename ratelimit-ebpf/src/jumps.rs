@@ -1,4 +1,4 @@
-//! From one program to the next: tail calls, and the notes that the next program finds.
+//! Tail calls from one program to the next, and the notes that the next program reads.
 #![expect(unsafe_code, reason = "tail calls, and notes that are reached through a pointer from a helper")]
 
 use core::ptr::addr_of_mut;
@@ -17,23 +17,23 @@ use ratelimit_ebpf::{
 
 use crate::stages;
 
-/// The other programs; those for cookies only where the kernel took them.
+/// The programs that `ratelimit` tail-calls; those for cookies only if the kernel accepted them.
 #[btf_map]
 static JUMPS: ProgramArray<4> = ProgramArray::new();
 
-/// The other programs for frames that are IP packets. Programs that answer have no place here.
+/// The programs that `ratelimit_ip` tail-calls. Programs that send replies are not in it.
 #[btf_map]
 static JUMPS_IP: ProgramArray<4> = ProgramArray::new();
 
-/// Interfaces where no packet is answered: their drivers keep tags apart, and an answer would lack its own. Only programs that answer look.
+/// Interfaces on which no replies are sent: their drivers keep VLAN tags outside the frame, and a reply would lack its tag. Only programs that reply read this map.
 #[btf_map]
 static SILENT: HashMap<u32, u32, 256> = HashMap::new();
 
-/// What programs note down for themselves and each other while they look at one packet.
+/// Notes that programs leave for themselves and each other while they handle one packet.
 #[btf_map]
 static SCRATCH: PerCpuArray<[u64; NOTES], 1> = PerCpuArray::new();
 
-/// The other programs, for one packet.
+/// Tail calls for one packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Jumps<'c> {
     pub(crate) ctx: &'c XdpContext,
@@ -70,10 +70,10 @@ impl Relay for Jumps<'_> {
     }
 }
 
-/// Whether packets of the interface that this one came in by may be answered.
+/// Whether replies may be sent on the interface that the packet came in by.
 #[inline(always)]
 pub(crate) fn answers(ctx: &XdpContext) -> bool {
-    // SAFETY: nobody reads the value, only whether there is one.
+    // SAFETY: the value is not read, only whether there is one.
     unsafe { SILENT.get(Frame::interface(ctx)).is_none() }
 }
 
@@ -97,7 +97,7 @@ impl Notes for Scratch {
 
     #[inline(always)]
     fn set_note(&self, index: usize, value: u64) {
-        // SAFETY: as above.
+        // SAFETY: as in `note`.
         unsafe { addr_of_mut!((*self.0)[index & (NOTES - 1)]).write_volatile(value) };
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of the packet path on the maps of the kernel, every unsafe access to one, and the licence section beside them.
+//! The packet path's tables on the maps of the kernel, with every unsafe access to a map, and the licence section.
 #![expect(unsafe_code, reason = "map values are shared memory, reached through pointers from helpers")]
 
 use core::{
@@ -41,7 +41,7 @@ use crate::{
 
 const EEXIST: i32 = 17;
 
-/// The licence that the kernel is told: `bpf_xdp_get_buff_len` and others are for GPL-compatible programs only.
+/// The licence of the program: the kernel allows `bpf_xdp_get_buff_len` and other helpers only to GPL-compatible programs.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
@@ -51,8 +51,8 @@ fn insert_error(errno: i32) -> InsertError {
     if errno == -EEXIST { InsertError::Exists } else { InsertError::Full }
 }
 
-/// What the coarse clock says. The clock moves once per tick, and jiffies move with it. Jiffies are one load away, and the clock is a call: so each CPU asks the clock
-/// once per tick.
+/// The time of the coarse clock in nanoseconds. The clock moves once per tick, and jiffies move with it. Reading jiffies is one load, and reading the
+/// clock is a call, so each CPU reads the clock once per tick.
 #[inline(always)]
 fn coarse_ns(maps: &Maps) -> u64 {
     // SAFETY: both take nothing and return a number. The coarse clock exists since kernel 5.11. The reading belongs to this CPU, and a
@@ -60,13 +60,13 @@ fn coarse_ns(maps: &Maps) -> u64 {
     unsafe {
         let Some(cpu) = maps.cpu() else { return bpf_ktime_get_coarse_ns() };
         let reading = &raw mut (*cpu).reading;
-        // Jiffies are read before the clock, or a reading of the last tick could pass for one of this tick.
+        // Jiffies are read before the clock, or a reading of the last tick could be taken for one of this tick.
         let jiffies = bpf_jiffies64();
         if (*reading).jiffies == jiffies {
             return (*reading).now_ns;
         }
         let now_ns = bpf_ktime_get_coarse_ns();
-        // Jiffies move a moment before the clock does. In that moment the clock still says what it said before, and the next packet asks again.
+        // Jiffies move a moment before the clock does. In that moment the clock still has the old time, and the next packet reads it again.
         if (*reading).now_ns != now_ns {
             let next_step = prefilter::next_step(gcra::time_q8(now_ns));
             *reading = Reading { jiffies, now_ns, next_step };
@@ -75,9 +75,9 @@ fn coarse_ns(maps: &Maps) -> u64 {
     }
 }
 
-/// The maps of `maps`, and what this CPU has to itself.
+/// The maps of the module `maps`, and the state of this CPU.
 pub(crate) struct Maps {
-    /// What this CPU has to itself. Null in functions that the verifier checks by themselves: they look it up when they need it.
+    /// The state of this CPU. Null in functions that the verifier checks by themselves: they look it up when they need it.
     cpu: *mut Cpu,
 }
 
@@ -88,19 +88,19 @@ impl Maps {
         Self::holding(cpu::this()?)
     }
 
-    /// The maps for a function that is told what this CPU has to itself.
+    /// The maps for a function that gets the state of this CPU as an argument.
     #[inline(always)]
     pub(crate) fn holding(cpu: *mut Cpu) -> Option<Self> {
         if cpu.is_null() { None } else { Some(Self { cpu }) }
     }
 
-    /// What a program tells its functions: what this CPU has to itself.
+    /// The state of this CPU, for a program's functions.
     #[inline(always)]
     pub(crate) fn held(&self) -> *mut Cpu {
         self.cpu
     }
 
-    /// Where the frame at hand was counted.
+    /// The counter of the current frame.
     #[inline(always)]
     pub(crate) fn counted(&self) -> u32 {
         match self.cpu() {
@@ -110,13 +110,13 @@ impl Maps {
         }
     }
 
-    /// The maps for a function that is not told what this CPU has to itself.
+    /// The maps for a function that does not get the state of this CPU.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self { cpu: ptr::null_mut() }
     }
 
-    /// What this CPU has to itself.
+    /// The state of this CPU.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> Option<*mut Cpu> {
         if self.cpu.is_null() { cpu::this() } else { Some(self.cpu) }
@@ -139,7 +139,7 @@ fn clear_bit(cell: u32, bit: u64) {
     unsafe { atomic_and::<u64, u64, { AtomicOrdering::SeqCst }>(word, !(bit << below)) };
 }
 
-/// Where the mark of a cell is that may have a proven source.
+/// The mark of a cell that may have a proven source.
 #[inline(always)]
 fn proven(cell: u32) -> Option<*mut u8> {
     let marks = PROVEN.get_ptr_mut(0)?.cast::<u8>();
@@ -273,13 +273,13 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn lease_used(&self, place: u32) -> Option<*mut u64> {
-        // SAFETY: as above.
+        // SAFETY: as in `lease`.
         SPENT.get_ptr_mut(place).map(|spent| unsafe { addr_of_mut!((*spent).used) })
     }
 
     #[inline(always)]
     fn lease_unmet(&self, place: u32) -> Option<*mut u64> {
-        // SAFETY: as above.
+        // SAFETY: as in `lease`.
         SPENT.get_ptr_mut(place).map(|spent| unsafe { addr_of_mut!((*spent).unmet) })
     }
 
@@ -306,7 +306,7 @@ impl Tables for Maps {
         let state: &WindowState = unsafe { &*state };
         let kept = KEPT_WINDOWS.insert(key, state, BPF_NOEXIST as u64);
         if kept.is_ok() || kept == Err(-EEXIST) {
-            // Another CPU may have removed the window before.
+            // Another CPU may have removed the window first.
             let _gone = WINDOWS.remove(key);
         }
     }
@@ -336,10 +336,10 @@ impl Tables for Maps {
     #[inline(always)]
     fn track_until(&self, cell: u32, until_q8: u64) {
         if let Some(mark) = MARKS.get_ptr_mut(cell) {
-            // SAFETY: as above.
+            // SAFETY: as in `tracked_until`.
             unsafe { mark.write_volatile(prefilter::mark(until_q8)) };
         }
-        // The bit is set also if it is there: another CPU may be about to clear it.
+        // The bit is set even if it is set already: another CPU may be about to clear it.
         set_bit(cell, TRACKED_BIT);
     }
 
@@ -352,7 +352,7 @@ impl Tables for Maps {
     #[inline(always)]
     fn no_longer_tracked(&self, cell: u32, now_q8: u64) {
         clear_bit(cell, TRACKED_BIT);
-        // Another CPU may have marked the cell since the mark was read.
+        // Another CPU may have marked the cell since its mark was read.
         if prefilter::is_tracked(self.tracked_until(cell), now_q8) {
             set_bit(cell, TRACKED_BIT);
         }
@@ -411,19 +411,19 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn prefix_level_tracked_until(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
-        // SAFETY: as above.
+        // SAFETY: as in `prefix_level_tat`.
         unsafe { addr_of_mut!((*cell).tracked_until_q8) }
     }
 
     #[inline(always)]
     fn prefix_level_negative_entry(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
-        // SAFETY: as above.
+        // SAFETY: as in `prefix_level_tat`.
         unsafe { addr_of_mut!((*cell).negative_entry) }
     }
 
     #[inline(always)]
     fn prefix_level_squeezed(&self, cell: *mut PrefixLevelCell) -> *mut u64 {
-        // SAFETY: as above.
+        // SAFETY: as in `prefix_level_tat`.
         unsafe { addr_of_mut!((*cell).squeezed) }
     }
 
@@ -466,7 +466,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn share_refused_until(&self, share: *mut Share, place: usize) -> *mut u64 {
-        // SAFETY: as above.
+        // SAFETY: as in `share_pool`.
         unsafe { addr_of_mut!((*share).refused_until_q8[place]) }
     }
 
@@ -491,7 +491,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn cookies_until(&self, service: u32) -> Option<*mut u64> {
-        // SAFETY: as above.
+        // SAFETY: as in `syn_meter`.
         SYNS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).cookies_until_q8) })
     }
 
@@ -532,7 +532,7 @@ impl Tables for Maps {
         match DROPS.reserve_untyped::<DropEvent>(0) {
             Some(mut record) => {
                 record.write(event);
-                // The daemon is not woken: that would take an interrupt, and it looks often enough.
+                // The daemon is not woken: that would take an interrupt, and the daemon reads often enough.
                 record.submit(BPF_RB_NO_WAKEUP as u64);
                 true
             }
@@ -550,7 +550,7 @@ impl Tables for Maps {
 
     #[inline(always)]
     fn count(&self, slot: u32, len: u64) {
-        // The slot is noted down rather than handed on: the verifier would keep every way apart in which a frame can end.
+        // The counter is stored rather than returned: the verifier would otherwise keep all paths apart on which a frame can end.
         if let Some(cpu) = self.cpu() {
             // SAFETY: the value belongs to this CPU, and a program is not preempted by another one on it.
             unsafe { (*cpu).slot = slot as u64 };

@@ -1,13 +1,13 @@
-//! Whether the express lane is worth a look: see [`express`](crate::express).
+//! Whether a packet should try the express lane: see [`express`](crate::express).
 
 use ratelimit_common::abi::{Reason, counter::REASON_SLOTS};
 
 use crate::tables::{LaneWord, Tables};
 
-/// How long after its last refusal a CPU still looks: longer than any negative entry lives, so that who is over its limit keeps it looking.
+/// How long a CPU tries the lane after its last refusal, in nanoseconds: longer than any negative entry lives, so that a source over its limit keeps the CPU trying.
 const OPEN_NS: u64 = 600_000_000;
 
-/// Whether this CPU has refused anything lately. `now_ns` is the coarse clock's.
+/// Whether this CPU has refused a packet lately. `now_ns` is the coarse clock's time.
 #[inline(always)]
 pub fn is_open<T: Tables>(tables: &T, now_ns: u64) -> bool {
     match tables.lane_word(LaneWord::OpenUntil) {
@@ -16,7 +16,7 @@ pub fn is_open<T: Tables>(tables: &T, now_ns: u64) -> bool {
     }
 }
 
-/// Whether this CPU has met a prefix lately that was used up or squeezed its sources.
+/// Whether this CPU has lately met a prefix that was used up or squeezed its sources.
 #[inline(always)]
 pub(crate) fn is_crowded<T: Tables>(tables: &T, now_ns: u64) -> bool {
     match tables.lane_word(LaneWord::CrowdedUntil) {
@@ -25,7 +25,7 @@ pub(crate) fn is_crowded<T: Tables>(tables: &T, now_ns: u64) -> bool {
     }
 }
 
-/// Notes down that it has met one.
+/// Notes down that this CPU has met a crowded prefix.
 #[inline(always)]
 pub(crate) fn crowd<T: Tables>(tables: &T, now_ns: u64) {
     if let Some(until) = tables.lane_word(LaneWord::CrowdedUntil) {
@@ -33,17 +33,17 @@ pub(crate) fn crowd<T: Tables>(tables: &T, now_ns: u64) {
     }
 }
 
-/// Has this CPU look: a refusal that is known has been met.
+/// Makes this CPU try the lane, after a known refusal.
 #[inline(always)]
 pub(crate) fn open<T: Tables>(tables: &T, now_ns: u64) {
-    // Without asking what is there: the word is this CPU's own, and a branch here would have the verifier look at all that follows twice.
+    // Stored without reading the old value: the word is this CPU's own, and a branch here would make the verifier check everything that follows twice.
     if let Some(until) = tables.lane_word(LaneWord::OpenUntil) {
         tables.store(until, now_ns.wrapping_add(OPEN_NS));
     }
 }
 
-/// Has this CPU forget the packet that it noted down as refused by a total, because a source was charged: its own limits may be what refuses it next. Refusals
-/// for own limits and for blocks stay what they are until the clock moves. See `express::noted_refusal`.
+/// Makes this CPU forget its note of a packet that a total refused, because a source was charged: the source's own limits may refuse it next. Notes of refusals
+/// for own limits and for blocks stay valid until the clock moves. See `express::noted_refusal`.
 #[inline(always)]
 pub(crate) fn forget_noted_total<T: Tables>(tables: &T) {
     let [counter, packet] =
@@ -51,7 +51,7 @@ pub(crate) fn forget_noted_total<T: Tables>(tables: &T) {
     let (Some(counter), Some(packet)) = (counter, packet) else { return };
     let reason = tables.load(counter) as u32 % REASON_SLOTS;
     if reason == Reason::ServiceTotal as u32 || reason == Reason::HostTotal as u32 {
-        // The time stays: another note for this reading of the clock would cost the next packet more than it saves.
+        // The time stays: another note for this clock reading would cost the next packet more than it saves.
         tables.store(packet, 0);
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Everything here is pure: packet bytes, maps and the clock come in through [`frame::Frame`] and
-//! [`tables::Tables`], so the code that runs in the kernel is the code that host tests run.
+//! [`tables::Tables`], so the kernel and the tests on the host run the same code.
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 

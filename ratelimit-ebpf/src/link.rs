@@ -1,8 +1,8 @@
-//! Frames that have no source which limits know: ARP, neighbour discovery, and whatever is not IP.
+//! Frames without a source: ARP, neighbour discovery, and frames that are not IP.
 //!
-//! A host that does not hear its router is cut off, so these passed without a question; and so they were a way around every limit for
-//! whoever is on the link. Now each interface hands on so many of them. Half of that is for everybody; the other half is for neighbours that
-//! were seen before, and nobody can spend what belongs to another: see [`abi::link`](ratelimit_common::abi::link).
+//! A host that does not hear its router is cut off, so these frames once passed without a limit, which opened a way around every limit to
+//! senders on the link. Now each interface has a cap. Half of the cap is shared; the other half is for neighbours that
+//! were seen before, and nobody can spend the part of another: see [`abi::link`](ratelimit_common::abi::link).
 //!
 //! ```text
 //!   frame ---> its neighbour's own bucket ---> pass
@@ -11,7 +11,7 @@
 //!              the interface's bucket ---> pass | drop
 //! ```
 //!
-//! What cannot be told apart is not: whoever sends with the hardware address of the router spends what is the router's.
+//! Senders are told apart by hardware address only: a sender with the router's address spends the router's part.
 
 use ratelimit_common::{
     abi::{
@@ -31,11 +31,11 @@ use crate::{
     tables::Tables,
 };
 
-/// In place of a cell: there is none.
+/// Stands for no cell.
 const NOWHERE: u32 = u32::MAX;
 
-/// The reason of a frame that would pass for `passes`, and came in by an interface. Neighbour discovery has a source: the lists are asked about
-/// it, and who is on the allow list is not held to the cap.
+/// The reason of a frame that came in by an interface and would pass with the reason `passes`. Neighbour discovery has a source, which is looked up in the
+/// lists: a source on the allow list is not held to the cap.
 #[inline(always)]
 pub fn judge<T: Leaves>(
     tables: &T,
@@ -75,7 +75,7 @@ pub fn judge<T: Leaves>(
     }
 }
 
-/// Charges the neighbour that sent a frame, if it is known or there is a place for it.
+/// Charges the neighbour that sent a frame, if it has a cell or gets one.
 #[inline(always)]
 fn own<T: Leaves>(
     tables: &T,
@@ -84,7 +84,7 @@ fn own<T: Leaves>(
     (interface, kind): (u32, LinkKind),
     now_q8: u64,
 ) -> bool {
-    // Links without hardware addresses have one neighbour, and what is for everybody is its own.
+    // A link without hardware addresses has one neighbour, which uses the shared half.
     let Some(mac) = parse::hardware_source(frame) else { return false };
     let name = neighbour(interface, mac, kind);
     let first = link_set(interface, name, policy.prefilter.secret);
@@ -101,7 +101,7 @@ fn own<T: Leaves>(
         }
     }
     let Some((owner, tat)) = tables.link_cell(free) else { return false };
-    // A neighbour that loses the race for the cell is charged to what all neighbours share.
+    // A neighbour that loses the race for the cell is charged to the shared half.
     tables.compare_exchange(owner, before, name) && charge(tables, tat, &policy.link.own, now_q8)
 }
 
@@ -113,7 +113,7 @@ fn shared<T: Leaves>(tables: &T, limit: &Limit, interface: u32, now_q8: u64) -> 
     }
 }
 
-/// Takes one frame from a bucket. Above its rate it is only read.
+/// Takes one frame from a bucket. If the bucket refuses, it is only read.
 #[inline(always)]
 fn charge<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64) -> bool {
     take_word(tables, word, limit, now_q8, limit.cost_fp)

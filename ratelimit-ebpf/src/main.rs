@@ -49,21 +49,21 @@ mod entry {
         wire::Kernel,
     };
 
-    /// Decides about Ethernet frames, also those of several buffers, such as jumbo frames.
+    /// Judges Ethernet frames, including frames of several buffers, such as jumbo frames.
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit(ctx: XdpContext) -> u32 {
         decide(Link::Ethernet, &ctx)
     }
 
-    /// For interfaces whose frames are IP packets.
+    /// Judges frames that are IP packets, on interfaces without an Ethernet header.
     #[xdp(frags)]
     #[inline(always)]
     pub(crate) fn ratelimit_ip(ctx: XdpContext) -> u32 {
         decide(Link::Ip, &ctx)
     }
 
-    /// Reached from `ratelimit` only, with a SYN that is to be answered with a cookie.
+    /// Tail-called from `ratelimit` with a SYN that is to be answered with a cookie.
     #[xdp(frags)]
     pub(crate) fn answer(ctx: XdpContext) -> u32 {
         follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| {
@@ -71,7 +71,7 @@ mod entry {
         })
     }
 
-    /// Reached from `ratelimit` only, with other TCP to a service whose SYNs are answered with cookies.
+    /// Tail-called from `ratelimit` with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
     pub(crate) fn prove(ctx: XdpContext) -> u32 {
         follow_up(Link::Ethernet, &ctx, |frame, maps, jumps, kernel| {
@@ -79,34 +79,34 @@ mod entry {
         })
     }
 
-    /// Reached from `ratelimit_ip`, with other TCP to a service whose SYNs are answered with cookies.
+    /// Tail-called from `ratelimit_ip` with other TCP to a service whose SYNs are answered with cookies.
     #[xdp(frags)]
     pub(crate) fn prove_ip(ctx: XdpContext) -> u32 {
         follow_up(Link::Ip, &ctx, |frame, maps, jumps, kernel| cookie::prove(frame, maps, jumps, kernel))
     }
 
-    /// Reached from the others, with a packet that a limit of a service refused that marks such packets.
+    /// Tail-called from the other Ethernet programs with a refused packet of a service that marks such packets.
     #[xdp(frags)]
     pub(crate) fn mark(ctx: XdpContext) -> u32 {
         follow_up(Link::Ethernet, &ctx, |frame, maps, _, kernel| mark::mark(frame, maps, kernel))
     }
 
-    /// Reached from `ratelimit_ip` and `prove_ip`, with a packet to mark.
+    /// Tail-called from `ratelimit_ip` and `prove_ip` with a packet to mark.
     #[xdp(frags)]
     pub(crate) fn mark_ip(ctx: XdpContext) -> u32 {
         follow_up(Link::Ip, &ctx, |frame, maps, _, kernel| mark::mark(frame, maps, kernel))
     }
 
-    /// Reached from the others, with a packet that a limit of a service refused that says so.
+    /// Tail-called from the other Ethernet programs with a refused packet of a service that tells its senders.
     #[xdp(frags)]
     pub(crate) fn reject(ctx: XdpContext) -> u32 {
         follow_up(Link::Ethernet, &ctx, |frame, maps, _, kernel| reject::reject(frame, maps, kernel))
     }
 
-    /// Decides about a frame.
+    /// Judges a frame and returns the XDP action.
     #[inline(always)]
     fn decide(link: Link, ctx: &XdpContext) -> u32 {
-        // An array always has its only value; the verifier wants to see it looked at.
+        // An array always has its only value; the verifier requires the check.
         let Some(maps) = Maps::of_this_cpu() else { return xdp_action::XDP_DROP };
         let jumps = Jumps { ctx, link };
         let now_ns = maps.now_ns(Clock::Coarse);
@@ -121,7 +121,7 @@ mod entry {
         action(&maps, &jumps, verdict)
     }
 
-    /// Whether the rest of the express lane has dropped a frame. The first one of each reading of the clock is noted down.
+    /// Whether the rest of the express lane has dropped a frame. The first one of each clock reading is noted down.
     #[inline(always)]
     fn drop_again(link: Link, ctx: &XdpContext, maps: &Maps, now_ns: u64) -> bool {
         let dropped = stages::drop_again(link, ctx, maps.held(), now_ns) != 0;
@@ -131,7 +131,7 @@ mod entry {
         dropped
     }
 
-    /// Does what another program has left to do for a frame.
+    /// Judges a frame in a program that was tail-called.
     #[inline(always)]
     fn follow_up(
         link: Link,
@@ -159,7 +159,7 @@ mod entry {
         action
     }
 
-    /// The verifier proves that nothing gets here.
+    /// Never called: the verifier proves that no path leads here.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         loop {}

@@ -1,4 +1,4 @@
-//! The maps of the kernel program, except those that belong to one part of it alone: `cpu`, `jumps` and `samples` declare their own.
+//! The maps of the kernel program, except those that belong to one module: `cpu`, `jumps` and `samples` declare their own.
 
 use aya_ebpf::{
     btf_maps::{Array, ArrayOfMaps, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
@@ -26,54 +26,54 @@ use ratelimit_ebpf::report::QUIET_SLOTS;
 
 use crate::globals::PolicyWords;
 
-/// Room for sources when the loader does not say otherwise; it always does.
+/// Room for sources if the loader sets no other number, which it always does.
 const DEFAULT_SOURCES: usize = 262_144;
 
-/// Per-source state. The kernel evicts the least recently used source when it is full.
+/// Buckets of sources. The kernel evicts the least recently used source when the table is full.
 #[btf_map]
 pub(crate) static BUCKETS: LruHashMap<EntryKey, Bucket, DEFAULT_SOURCES> = LruHashMap::new();
 
-/// The prefilter: most packets end at one of these and never touch the table of sources.
+/// The prefilter's cells: most packets end at one and never touch the table of sources.
 #[btf_map]
 pub(crate) static CELLS: Array<Cell, { prefilter::CELLS as usize }> = Array::new();
 
-/// What the sources of each cell have had beyond their fair shares, where a prefix around them is nearly used up: see [`fair`].
+/// Debts of the sources of each cell beyond their fair shares, in crowded prefixes: see [`fair`].
 #[btf_map]
 pub(crate) static FAIR: Array<u64, { prefilter::CELLS as usize }> = Array::new();
 
-/// Which source of each cell was last asked for a connection, and until when it counts as asked: for a moment, so each program has its own.
+/// Marks of the source of each cell that was last asked for a connection, and until when it counts as asked: a moment, so each program has its own.
 #[btf_map]
 pub(crate) static ASKED: Array<u64, { prefilter::CELLS as usize }> = Array::new();
 
-/// Until when each cell is tracked. Marks are apart from the cells, to be small: see [`prefilter::mark`].
+/// Until when each cell is tracked. Marks are kept apart from the cells, so that they are small: see [`prefilter::mark`].
 #[btf_map]
 pub(crate) static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
 
-/// Until when some source of each cell is proven: see [`fair::proven_mark`]. One value, because an element of an array takes eight bytes and these are one each.
+/// Marks of cells with a proven source, see [`fair::proven_mark`]. One value for all, because an array element takes eight bytes and a mark is one byte.
 #[btf_map]
 pub(crate) static PROVEN: Array<[u8; prefilter::CELLS as usize], 1> = Array::new();
 
-/// Frames and bytes by service and reason.
+/// Counters of frames and bytes, by service, fate and reason.
 #[btf_map]
 pub(crate) static COUNTERS: PerCpuArray<Counter, { COUNTER_SLOTS as usize }> = PerCpuArray::new();
 
-/// The services of destinations at ports that several share. The policy says which of the two tables is its own.
+/// The services of destinations at ports that several services share. The policy names the one of the two tables that is in force.
 #[btf_map]
 pub(crate) static DESTINATIONS: ArrayOfMaps<LpmTrie<DestinationKey, u32, { MAX_DESTINATIONS as usize }>, 2> =
     ArrayOfMaps::new();
 
-/// Events that are no verdicts.
+/// Counters of events.
 #[btf_map]
 pub(crate) static EVENTS: PerCpuArray<u64, EVENT_COUNT> = PerCpuArray::new();
 
-/// Refused packets that the daemon is told of. Declared without a type, because a ring buffer must not have a size of value.
+/// Drop events for the daemon. Declared without a type, because a ring buffer must not have a value size.
 ///
 /// # Minimum kernel version
 /// 5.8
 #[btf_map]
 pub(crate) static DROPS: RingBuf<(), RING_BYTES> = RingBuf::new();
 
-/// Until when each CPU does not tell again of the sources of a slot.
+/// Until when each CPU sends no more drop events about the sources of a slot.
 #[btf_map]
 pub(crate) static QUIET: PerCpuArray<u64, { QUIET_SLOTS as usize }> = PerCpuArray::new();
 
@@ -85,11 +85,11 @@ pub(crate) static LISTS_V4: LpmTrie<ListAddrV4, ListEntry, { MAX_LISTED as usize
 #[btf_map]
 pub(crate) static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize }> = LpmTrie::new();
 
-/// What is left of the per-CPU budgets, by [`CpuBudget`].
+/// The buckets of per-CPU budgets, by [`CpuBudget`].
 #[btf_map]
 pub(crate) static ALLOWANCES: PerCpuArray<u64, 4> = PerCpuArray::new();
 
-/// Prefixes that have a bucket of their own.
+/// Buckets of tracked prefixes.
 #[btf_map]
 pub(crate) static PREFIXES: LruHashMap<PrefixKey, u64, MAX_PREFIXES> = LruHashMap::new();
 
@@ -98,31 +98,31 @@ pub(crate) static PREFIXES: LruHashMap<PrefixKey, u64, MAX_PREFIXES> = LruHashMa
 pub(crate) static RUNGS: Array<PrefixLevelCell, AGGREGATION_CELLS> = Array::new();
 
 /// The policy in force. Replacing the inner map is one pointer store, and the kernel waits for running programs
-/// before it lets go of the old one: no packet sees half of each.
+/// before it frees the old one: no packet sees half of each.
 ///
-/// Declared as words, not as a struct: kernels before 6.2 accept an inner map only if it has the same "offset of a
-/// timer" as the declared one, and that is -ENOENT for a struct with type information and -EINVAL for anything else,
-/// maps that the daemon makes without type information included.
+/// Declared as words, not as a struct: kernels before 6.2 accept an inner map only if its "offset of a
+/// timer" equals the declared one, and that is -ENOENT for a struct with type information and -EINVAL for anything else,
+/// including maps that the daemon makes without type information.
 #[btf_map]
 pub(crate) static POLICY: ArrayOfMaps<Array<PolicyWords, 1>, 1> = ArrayOfMaps::new();
 
-/// SYNs of each service, and until when they are answered with cookies.
+/// The SYN bucket of each service, and until when its SYNs are answered with cookies.
 #[btf_map]
 pub(crate) static SYNS: Array<SynState, MAX_SERVICES> = Array::new();
 
-/// What each CPU has taken from the totals of each service, and behind them of the host.
+/// What each CPU holds of the totals of each service, and after those of the host's.
 #[btf_map]
 pub(crate) static SHARES: PerCpuArray<Share, TOTAL_SLOTS> = PerCpuArray::new();
 
-/// The shared buckets of each service, and behind them of the host.
+/// The shared buckets of each service's totals, and after those of the host's.
 #[btf_map]
 pub(crate) static TOTALS: Array<TotalState, TOTAL_SLOTS> = Array::new();
 
-/// What each interface has handed on of frames that have no source.
+/// The shared bucket of each interface's cap on frames without a source.
 #[btf_map]
 pub(crate) static LINKS: Array<u64, { LINK_INTERFACES as usize }> = Array::new();
 
-/// Neighbours of interfaces, and what each has had of what its interface hands on of frames that have no source.
+/// Cells of neighbours, each with a bucket for its part of the interface's cap.
 #[btf_map]
 pub(crate) static LINK_CELLS: Array<LinkCell, { LINK_PLACES as usize }> = Array::new();
 
@@ -130,11 +130,11 @@ pub(crate) static LINK_CELLS: Array<LinkCell, { LINK_PLACES as usize }> = Array:
 #[btf_map]
 pub(crate) static USERS: Array<Bucket, MAX_USERS> = Array::new();
 
-/// The limits of users, as words for the same reason as `POLICY`. The policy says which of the two tables is its own.
+/// The limits of users, as words for the reason given at `POLICY`. The policy names the one of the two tables that is in force.
 #[btf_map]
 pub(crate) static USER_LIMITS: ArrayOfMaps<Array<SetWords, MAX_USERS>, 2> = ArrayOfMaps::new();
 
-/// What this host may spend of users' limits that hold on all hosts together. The daemon writes it.
+/// Leases: what this host may spend of users' limits that hold on all hosts together. The daemon writes them.
 #[btf_map]
 pub(crate) static LEASES: Array<Lease, MAX_LEASES> = Array::new();
 
@@ -142,19 +142,19 @@ pub(crate) static LEASES: Array<Lease, MAX_LEASES> = Array::new();
 #[btf_map]
 pub(crate) static SPENT: Array<Spent, MAX_LEASES> = Array::new();
 
-/// What sources have used of windows. The kernel evicts the least recently used source.
+/// The state of windows of sources. The kernel evicts the least recently used one.
 #[btf_map]
 pub(crate) static WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
 
-/// What sources have used of windows that they have been over. A map of its own, so that sources of which nothing is known cannot have them evicted.
+/// The state of windows that have refused their source. A map of its own, so that new sources cannot evict it.
 #[btf_map]
 pub(crate) static KEPT_WINDOWS: LruHashMap<EntryKey, WindowState, DEFAULT_SOURCES> = LruHashMap::new();
 
-/// A window that nothing has been counted in, to copy: on the stack it would take a large part of the room.
+/// An unused window, to be copied: on the stack it would take a large part of the room.
 #[btf_map]
 pub(crate) static FRESH_WINDOW: Array<WindowState, 1> = Array::new();
 
-/// What users have used of windows, by user and place.
+/// The state of windows of users, by user and place.
 #[btf_map]
 pub(crate) static USER_WINDOWS: Array<WindowState, { MAX_USERS * SET_WINDOWS }> = Array::new();
 

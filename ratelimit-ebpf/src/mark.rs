@@ -1,4 +1,4 @@
-//! Letting a packet pass as less important: another class of service in its IP header, for whoever queues it next.
+//! Marks a packet as less important: writes another DSCP class into its IP header, for the queues behind this host.
 
 use core::mem::offset_of;
 
@@ -14,13 +14,13 @@ use crate::{
     verdict::count,
 };
 
-/// Where the six bits of the class are in the first two bytes of a header, as a number.
+/// The bits of the DSCP class in the first two bytes of an IPv4 header, as a number.
 const CLASS_V4: u16 = 0x00fc;
 const CLASS_V6: u16 = 0x0fc0;
-/// Where an IPv4 header has its checksum.
+/// Offset of the checksum in an IPv4 header.
 const CHECKSUM_AT: usize = offset_of!(Ipv4Hdr, check);
 
-/// Marks a packet that a limit refused and lets it pass, and counts it. One that cannot be marked is dropped.
+/// Marks a packet that a limit refused, lets it pass and counts it. A packet that cannot be marked is dropped.
 #[inline(always)]
 pub fn mark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
     let context = take(wire);
@@ -39,7 +39,7 @@ fn remark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, number: u
     wire.mark(packet.network_at, packet.source.family, service.dscp).then_some(())
 }
 
-/// Writes the class into the header at `at`. The two bits of congestion notification beside it stay.
+/// Writes the class into the header at `at`. The two bits for congestion notification beside it stay.
 #[inline(always)]
 pub fn paint(canvas: &mut Canvas<'_>, at: usize, family: Family, dscp: u32) -> Option<()> {
     let (mask, class) = match family {
@@ -55,12 +55,12 @@ pub fn paint(canvas: &mut Canvas<'_>, at: usize, family: Family, dscp: u32) -> O
             let check = adjusted(check, before, after);
             canvas.put::<u16, 1>(at + CHECKSUM_AT, |_| check)
         }
-        // The header has none, and others do not cover this part of it.
+        // An IPv6 header has no checksum, and no other checksum covers this part of it.
         Family::V6 => Some(()),
     }
 }
 
-/// A checksum after one word of what it covers has changed (RFC 1624, equation 3).
+/// A checksum adjusted for a change of one of the words that it covers (RFC 1624, equation 3).
 #[inline(always)]
 fn adjusted(check: u16, before: u16, after: u16) -> u16 {
     let sum = u32::from(!check) + u32::from(!before) + u32::from(after);
@@ -81,7 +81,7 @@ mod tests {
         bytes
     }
 
-    /// The one's complement sum of a whole header, which is all ones if its checksum is right.
+    /// The one's complement sum of a whole header: all ones if its checksum is right.
     fn sum(header: &[u8]) -> u16 {
         let mut sum: u32 =
             header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

@@ -1,4 +1,4 @@
-//! What a program notes down for itself or for the next one, in memory that the verifier does not look into.
+//! Notes of a program for itself or for the next one, in memory whose content the verifier does not follow.
 
 use ratelimit_common::abi::Reason;
 
@@ -9,11 +9,11 @@ use crate::{
     tables::TailCallContext,
 };
 
-/// Numbers that the verifier is made to forget.
+/// Numbers about which the verifier is made to forget everything.
 ///
-/// It follows every value it knows through every turn of a loop, and a walk over options has far too many ways: which option,
-/// of which length, what was found before. Values that went through memory it does not follow look the same after each turn,
-/// so one turn is as good as another and forty cost little more than one.
+/// The verifier follows every known value through every turn of a loop, and a walk over options has far too many paths: which option,
+/// of which length, what was found before. Values that went through such memory look the same after each turn,
+/// so all turns are alike, and forty cost little more than one.
 pub trait Notes {
     /// The number at `index`, below [`NOTES`].
     fn note(&self, index: usize) -> u64;
@@ -24,11 +24,11 @@ pub trait Notes {
 /// How many numbers [`Notes`] keeps.
 pub const NOTES: usize = 64;
 
-/// Where the notes have what another program handed over.
+/// The places of the tail-call context among the notes.
 const OTHERWISE: usize = NOTES - 1;
 const SERVICE: usize = NOTES - 2;
 const USER: usize = NOTES - 3;
-/// Notes from here on are taken.
+/// Notes from here on have the tail-call context.
 pub(crate) const NOTES_TAKEN: usize = USER;
 
 /// Leaves a tail-call context for the next program.
@@ -39,7 +39,7 @@ pub fn leave<N: Notes>(notes: &N, context: TailCallContext) {
     notes.set_note(USER, context.user as u64);
 }
 
-/// Takes the tail-call context that was left.
+/// Takes the tail-call context that the program before has left.
 #[inline(always)]
 pub(crate) fn take<N: Notes>(notes: &N) -> TailCallContext {
     TailCallContext {
@@ -49,10 +49,10 @@ pub(crate) fn take<N: Notes>(notes: &N) -> TailCallContext {
     }
 }
 
-/// The packet, once more, with where its headers are.
+/// Parses the packet once more, for the positions of its headers.
 ///
-/// The verifier is made to forget how the parser got to it: tags and extension headers have hundreds of ways to the same place,
-/// and it would go on along each.
+/// The verifier is made to forget how the parser got to them: tags and extension headers have hundreds of paths to the same place,
+/// and it would follow the rest along each.
 #[inline(always)]
 pub(crate) fn parse_again<N: Notes>(frame: &Frame<'_>, notes: &N) -> Result<Packet, Reason> {
     let packet = parse(frame)?;
@@ -61,7 +61,7 @@ pub(crate) fn parse_again<N: Notes>(frame: &Frame<'_>, notes: &N) -> Result<Pack
     notes.set_note(2, packet.transport_len as u64);
     let packet = packet.forgotten(frame.len());
     Ok(Packet {
-        // Older verifiers do not see from a comparison that these have an end; they do from a mask.
+        // Older verifiers do not see from a comparison that these numbers are bounded; they see it from a mask.
         network_at: notes.note(0) as usize & MAX_OFFSET,
         transport_at: notes.note(1) as usize & MAX_OFFSET,
         transport_len: notes.note(2) as usize,
@@ -69,7 +69,7 @@ pub(crate) fn parse_again<N: Notes>(frame: &Frame<'_>, notes: &N) -> Result<Pack
     })
 }
 
-/// The TCP packet, once more; an error if it is not of the kind that was sent here.
+/// Parses a TCP packet once more; an error if it is not of the kind that was expected.
 #[inline(always)]
 pub(crate) fn parse_tcp_again<N: Notes>(
     frame: &Frame<'_>,

@@ -1,4 +1,4 @@
-//! Source addresses whose family is known when the program is compiled, so that the express lane has code of its own for each.
+//! Source addresses whose family is known at compile time, so that the express lane has separate code for each family.
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
@@ -12,16 +12,16 @@ pub trait Origin: Copy {
     /// The address family.
     const FAMILY: Family;
 
-    /// The address as the lists want it.
+    /// The address in the form that the lists use.
     fn address(self) -> Address;
 
-    /// The address as it lies in memory, if it is of IPv4.
+    /// The address as it lies in memory, if it is an IPv4 address.
     fn v4(self) -> Option<u32>;
 
-    /// The address in words, as it lies in memory. One of IPv4 is in the first.
+    /// The address in two words, as it lies in memory. An IPv4 address is in the first word.
     fn words(self) -> (u64, u64);
 
-    /// Where whoever the policy takes for its source belongs in the prefilter: what [`Sender`](crate::limit::Sender) has for it.
+    /// The hash of the address's source in the prefilter: equal to that of [`Sender`](crate::limit::Sender).
     fn hash(self, policy: &Policy) -> u64;
 }
 
@@ -29,12 +29,12 @@ pub trait Origin: Copy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginV4(pub u32);
 
-/// An IPv6 address: its first eight bytes and its last, as they lie in memory.
+/// An IPv6 address as it lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginV6 {
-    /// Bytes 0 to 7.
+    /// Bytes 0 to 7 of the address.
     pub hi: u64,
-    /// Bytes 8 to 15.
+    /// Bytes 8 to 15 of the address.
     pub lo: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the later stages need to know of a frame.
+//! A parsed packet: what the stages after the parser need to know of a frame.
 
 use core::mem::offset_of;
 
@@ -18,12 +18,12 @@ use crate::{forget::forget, frame::Frame};
 pub struct Address {
     /// The address family.
     pub family: Family,
-    /// All its bits, as a key would have them.
+    /// All bits of the address, in the form of a key.
     pub key: SourceKey,
 }
 
 /// An address family.
-/// The numbers are those of the kernel's tables.
+/// The numbers are indices in the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// The family is IPv4.
@@ -33,7 +33,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Length of its header without options or extension headers.
+    /// Length in bytes of the IP header without options or extension headers.
     #[inline(always)]
     pub(crate) const fn header_len(self) -> usize {
         match self {
@@ -56,11 +56,11 @@ impl Address {
         Self { family: Family::V6, key: SourceKey { hi, lo } }
     }
 
-    /// Whether the address can be that of one host: not unspecified, not a group's, not broadcast.
+    /// Whether the address can be that of one host: not unspecified, multicast or broadcast.
     #[inline(always)]
     pub fn is_one_host(&self) -> bool {
         match self.family {
-            // 0.0.0.0/8 is nobody, 224.0.0.0/4 groups, and above them broadcast and what was never assigned.
+            // 0.0.0.0/8 is unspecified, 224.0.0.0/4 is multicast, and addresses above are broadcast or were never assigned.
             Family::V4 => matches!(u32::from_be(self.v4_word()) >> 24, 1..=223),
             Family::V6 => self.key.hi.to_ne_bytes()[0] != 0xff && self.key != Self::v6(0, 0).key,
         }
@@ -74,33 +74,33 @@ impl Address {
     }
 }
 
-/// An IP packet that was understood down to its transport header.
+/// An IP packet that was parsed down to its transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The source address that the packet claims.
     pub source: Address,
     /// The transport protocol of the packet.
     pub transport: Transport,
-    /// Destination port; 0 without one.
+    /// Destination port; 0 if the packet has none.
     pub port: u16,
-    /// The number of its IP protocol; of a fragment without the transport header what its IP header says.
+    /// The number of the IP protocol; for a fragment without the transport header, the number in its IP header.
     pub protocol: u8,
-    /// Where the IP header starts.
+    /// Offset of the IP header in the frame.
     pub network_at: usize,
-    /// Where the transport header starts, if there is one.
+    /// Offset of the transport header in the frame, if the packet has one.
     pub transport_at: usize,
-    /// Bytes from there on that belong to the packet.
+    /// Bytes of the packet from the transport header on.
     pub transport_len: usize,
-    /// Whether the packet is a piece of a larger one.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// The service that it is for, as the policy's ports have it; `NO_SERVICE` until they have been asked.
+    /// The number of the service, as in the policy's table of ports; `NO_SERVICE` until it is looked up.
     pub service: u16,
-    /// The user that its source belongs to, as the lists have it; `NO_USER` until they have been asked.
+    /// The number of the source's user, as in the lists; `NO_USER` until it is looked up.
     pub user: u16,
 }
 
 impl Packet {
-    /// Where the service it is for is looked up, if it has a port.
+    /// The slot of the packet's port in the table of ports, if it has a port.
     #[inline(always)]
     pub fn port_slot(&self) -> Option<u32> {
         match self.transport {
@@ -116,14 +116,14 @@ impl Packet {
         protocol_slot(self.protocol, self.transport == Transport::FRAGMENT)
     }
 
-    /// The destination address, read from the frame when it is asked for, because few policies look at it.
+    /// The destination address, read from the frame only when needed, because few policies use it.
     #[inline(always)]
     pub(crate) fn destination(&self, frame: &Frame<'_>) -> Option<Address> {
         destination(frame, self.source.family, self.network_at)
     }
 
-    /// The same packet, of which the verifier does not know how it was parsed: hundreds of ways through tags and extension headers lead
-    /// to the same few numbers, and it would go on along each. Where headers start is not kept, nor the port: it has been asked for its service.
+    /// The packet with values about whose origin the verifier no longer knows anything: hundreds of paths through tags and extension headers lead
+    /// to the same few numbers, and it would follow the rest along each. Offsets of headers are not kept.
     #[inline(always)]
     pub fn forgotten(self, unknown: u64) -> Self {
         let family = matches!(self.source.family, Family::V6) as u64;

@@ -16,7 +16,7 @@ use crate::{
     verdict::conclude,
 };
 
-/// Decides about one frame and counts it.
+/// Judges one frame and counts it.
 #[inline(always)]
 pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) -> Verdict {
     let Some(policy) = tables.policy() else {
@@ -34,7 +34,7 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
             return conclude(tables, relay, Some(policy), NO_SERVICE, reason, frame.len());
         }
     };
-    // Before the service is looked up and after it: the verifier would go on along each way through the headers, then along each kind of packet.
+    // Forgotten before the service is looked up and after it: otherwise the verifier would follow each path through the headers, then each kind of packet.
     let packet = packet.forgotten(frame.len());
     let service = match service::number(policy, packet.port_slot(), packet.protocol_slot()) {
         class if class & BY_DESTINATION != 0 => relay.service_at(frame, policy.tables, class),
@@ -45,7 +45,7 @@ pub fn process<T: Stages, R: Relay>(frame: &Frame<'_>, tables: &T, relay: &R) ->
     conclude(tables, relay, Some(policy), packet.service as u32, reason, frame.len())
 }
 
-/// Decides about a packet whose service is known, and charges whom it concerns. The frame that carries it has `len` bytes.
+/// Judges a packet whose service is known, and charges its limits. The frame of the packet has `len` bytes.
 #[inline(always)]
 pub fn judge<T: Stages, R: Relay>(
     tables: &T,
@@ -54,7 +54,7 @@ pub fn judge<T: Stages, R: Relay>(
     packet: Packet,
     len: u64,
 ) -> Reason {
-    // First, because it may have to come from far: everything up to where it is needed runs meanwhile.
+    // First, because its words may have to be fetched from memory: everything up to their use runs meanwhile.
     let sender = Sender::of(tables, policy, &packet);
     let now_ns = tables.now_ns(Clock::Coarse);
     let listing = classify(tables, packet.source, now_ns);

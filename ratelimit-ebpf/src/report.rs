@@ -1,8 +1,8 @@
-//! Telling the daemon of single refused packets: a few of them, so that a flood costs nothing more for it.
+//! Drop events: tells the daemon of a few refused packets, so few that a flood costs nothing more for it.
 //!
-//! Two things hold it down. A source is told of once in `QUIET_Q8`, so that one which floods does not take the place of everybody else's
-//! packets; and each CPU has a budget, for floods in which every packet has another source. Nobody is told of packets that are
-//! refused without a look at their buckets: those of a source that is known to be over a limit, and of untracked sources when nothing is left for them.
+//! Two things bound the events. A source is reported once in `QUIET_Q8`, so that a flood from one source does not displace all other
+//! packets; and each CPU has a budget, for floods in which every packet has another source. Packets that are
+//! refused without a look at their buckets are not reported: those of a source that is known to be over a limit, and of untracked sources when nothing is left for them.
 
 use ratelimit_common::{
     abi::{Clock, DropEvent, Event, Policy, Reason, SourceKey, counter::Fate},
@@ -17,17 +17,17 @@ use crate::{
     tables::{CpuBudget, Tables},
 };
 
-/// Words that remember which sources were told of lately. A source has the one that its hash says, whoever else has it.
+/// Words that remember which sources were reported lately. The hash of a source chooses its word, which other sources share.
 pub const QUIET_SLOTS: u32 = 1024;
-/// For how long nobody is told of a source again, on one CPU: a tenth of a second.
+/// How long a source is not reported again by one CPU, in 1/256 ns: a tenth of a second.
 const QUIET_Q8: u64 = 100_000_000 << TIME_FRAC_BITS;
 
-/// What a refused packet was, in one word: functions of the kernel program tell each other numbers, and at most five.
+/// A refused packet, packed into one word: functions of the kernel program pass numbers, and at most five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused(u64);
 
 impl Refused {
-    /// What was refused, and why. The parts must fit: reasons below 64, services as the table of ports has them.
+    /// A refused packet and its reason. The parts must fit: reasons below 64, services as in the table of ports.
     #[inline(always)]
     pub const fn new(reason: Reason, family: u16, port: u16, service: u16, len: u32) -> Self {
         let len = if len as u64 > MAX_AMOUNT { MAX_AMOUNT } else { len as u64 };
@@ -73,13 +73,13 @@ impl Refused {
     }
 }
 
-/// The word that remembers when a source was told of.
+/// The index of the word that remembers when a source was reported.
 #[inline(always)]
 const fn quiet_slot(hash: u64) -> u32 {
     prefilter::cell_index(hash) / (prefilter::CELLS / QUIET_SLOTS)
 }
 
-/// Whether nobody would be told of a source now, because that was done a moment ago.
+/// Whether a source would not be reported now, because it was reported a moment ago.
 #[inline(always)]
 pub(crate) fn is_quiet<T: Tables>(tables: &T, hash: u64, now_q8: u64) -> bool {
     match tables.quiet_until(quiet_slot(hash)) {
@@ -88,7 +88,7 @@ pub(crate) fn is_quiet<T: Tables>(tables: &T, hash: u64, now_q8: u64) -> bool {
     }
 }
 
-/// Tells of a refused packet, if it is time to tell of its source and this CPU may.
+/// Sends a drop event about a refused packet, if one is due for its source and the CPU's budget has room.
 #[inline(always)]
 pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused: Refused, now_q8: u64) {
     let hash = prefilter::hash(source, policy.prefilter.secret);
@@ -102,7 +102,7 @@ pub fn report<T: Tables>(tables: &T, policy: &Policy, source: SourceKey, refused
     let reason = refused.reason();
     let fate = if policy.lenient == 0 { Fate::Decided } else { policy.fate(refused.service(), reason) };
     let told = tables.tell(DropEvent {
-        // Time words wrap around after two years.
+        // The precise clock's nanoseconds: time words wrap after two years.
         time_ns: tables.now_ns(Clock::Precise),
         hi: source.hi,
         lo: source.lo,

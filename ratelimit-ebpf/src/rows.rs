@@ -1,6 +1,6 @@
-//! The packet path's tables as rows of words, for everything but the kernel: which word of which row each question of [`Tables`] is about.
+//! The packet path's tables as rows of words, outside the kernel: which word of which row each method of [`Tables`] uses.
 //!
-//! Who keeps rows ([`Rows`]) says where they are, what they begin with and what is around them. The unit tests here keep every word in one
+//! An implementation of [`Rows`] decides where rows are kept, what new ones contain, and the rest of the host. The unit tests here keep every word in one
 //! map, `memory` in `ratelimit-user` keeps a vector for each table, `explain` reads the rows of the kernel and writes to a copy.
 
 mod row;
@@ -26,57 +26,57 @@ use crate::{
     tables::{CpuBudget, InsertError, Lane, LaneWord, Tables},
 };
 
-/// A keeper of rows implements this and thereby has [`Tables`].
+/// Storage of rows. Every implementation of this trait also implements [`Tables`].
 pub trait Rows {
     /// The address of one word of a row.
     type Word: Copy;
 
-    /// The first word of a row, if the row is there. Rows of arrays are, unless there is no such table.
+    /// The first word of a row, if the row exists. Rows of arrays always exist, unless the table is missing.
     fn find(&self, row: Row) -> Option<Self::Word>;
-    /// A word of the row that another word begins.
+    /// The word at a place of the row whose first word is `first`.
     fn along(first: Self::Word, place: usize) -> Self::Word;
     /// Reads a word.
     fn read(&self, word: Self::Word) -> u64;
-    /// Puts something into a word.
+    /// Writes a word.
     fn write(&self, word: Self::Word, new: u64);
     /// Makes a row for a key that has none.
     fn make(&self, row: Row, words: RowWords) -> Result<(), InsertError>;
-    /// Forgets the row of a key.
+    /// Removes the row of a key.
     fn forget(&self, row: Row);
-    /// Whether another CPU was faster than the exchange that is about to be.
+    /// Whether the next exchange is lost to another CPU.
     fn loses_race(&self) -> bool {
         false
     }
 
-    /// Answers [`Tables::now_ns`].
+    /// Implements [`Tables::now_ns`].
     fn clock_ns(&self, clock: Clock) -> u64;
-    /// Answers [`Tables::policy`].
+    /// Implements [`Tables::policy`].
     fn in_force(&self) -> &Policy;
-    /// Answers [`Tables::is_listed`].
+    /// Implements [`Tables::is_listed`].
     fn has_list(&self, _: Family) -> bool {
         true
     }
-    /// Answers [`Tables::express`].
+    /// Implements [`Tables::express`].
     fn open_lane(&self, _: Family) -> Option<Lane<'_>> {
         None
     }
-    /// Answers [`Tables::destined`].
+    /// Implements [`Tables::destined`].
     fn service_of(&self, _table: u32, _: &DestinationKey) -> Option<u32> {
         None
     }
-    /// Answers [`Tables::listed`].
+    /// Implements [`Tables::listed`].
     fn list_entry(&self, address: Address) -> Option<&ListEntry>;
-    /// Answers [`Tables::user_limits`].
+    /// Implements [`Tables::user_limits`].
     fn limits_of_user(&self, table: u32, index: u32) -> Option<&LimitSet>;
-    /// Answers [`Tables::lease`].
+    /// Implements [`Tables::lease`].
     fn lease_at(&self, place: u32) -> Lease;
-    /// Answers [`Tables::tell`].
+    /// Implements [`Tables::tell`].
     fn report(&self, _: DropEvent) -> bool {
         false
     }
-    /// Answers [`Tables::note`].
+    /// Implements [`Tables::note`].
     fn note_event(&self, _: Event) {}
-    /// Answers [`Tables::count`].
+    /// Implements [`Tables::count`].
     fn count_frame(&self, _slot: u32, _len: u64) {}
 }
 
@@ -179,7 +179,7 @@ impl<R: Rows> Tables for R {
 
     fn keep_window(&self, key: &EntryKey, state: R::Word) {
         let words = array::from_fn(|slot| self.read(R::along(state, slot)));
-        // A window that is kept already stays, and one that there is no room for is lost, as in the kernel.
+        // A window that is kept already stays, and one without room is lost, as in the kernel.
         let _ = self.make(Row::KeptWindow(entry(key)), words);
         self.forget(Row::Window(entry(key)));
     }
@@ -202,13 +202,13 @@ impl<R: Rows> Tables for R {
 
     fn track_until(&self, cell: u32, until_q8: u64) {
         if let Some(mark) = self.find(Row::Mark(cell)) {
-            // The kernel's marks are coarse.
+            // Rounded to the kernel's coarse marks.
             self.write(mark, prefilter::marked_until_q8(prefilter::mark(until_q8)));
         }
     }
 
     fn cell_bits(&self, cell: u32) -> u64 {
-        // The daemon sets every bit for a policy under which cells do not know of all entries.
+        // The daemon sets every bit for a policy under which entries exist behind cells without marks.
         let tracked = self.tracked_until(cell) != 0 || self.in_force().source.set.tracked_until_q8 != 0;
         let first = cell * NEGATIVE_ENTRIES as u32;
         let mut places = (first..first + NEGATIVE_ENTRIES as u32).filter_map(|at| self.negative_entry(at));
@@ -218,7 +218,7 @@ impl<R: Rows> Tables for R {
     }
 
     fn proven_mark(&self, cell: u32) -> u8 {
-        // A keeper without such a table has no express lane either, and the table is not asked for.
+        // Storage without this table has no express lane either, which is the only reader.
         self.find(Row::Proven(cell)).map_or(u8::MAX, |mark| self.read(mark) as u8)
     }
 

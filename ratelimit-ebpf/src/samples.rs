@@ -1,4 +1,4 @@
-//! Copies of frames for the daemon while somebody looks at the traffic. While nobody does, a frame pays one load and one branch.
+//! Copies frames for the daemon while somebody looks at the traffic. While nobody does, a frame pays one load and one branch.
 #![expect(
     unsafe_code,
     reason = "map values that belong to this CPU or to the daemon, and a helper that aya wraps without its answer"
@@ -18,15 +18,15 @@ use ratelimit_ebpf::frame::{Frame, Link};
 
 use crate::{cpu, jumps::Jumps, kernel_tables::Maps};
 
-/// Whether frames are sampled. A variable and not a map of its own: reading it is one load, without a lookup before it.
+/// Whether frames are sampled. A variable and not a map of its own, because reading it is one load without a lookup.
 #[unsafe(link_section = ".data.sampling")]
 static mut SAMPLING: Sampling = Sampling { epoch: 0, budget: 0 };
 
-/// The copies. The kernel empties it when the daemon that loaded the program is gone.
+/// The copied frames. The kernel empties this map when the daemon that loaded the program is gone.
 #[btf_map]
 static SAMPLES: PerfEventByteArray = PerfEventByteArray::new();
 
-/// Copies a frame that has been counted, if somebody looks and it is its turn.
+/// Copies a frame that has been counted, if somebody looks and a sample is due.
 #[inline(always)]
 pub(crate) fn consider(maps: &Maps, jumps: &Jumps<'_>, action: u32) {
     // SAFETY: aligned. Volatile, because the daemon writes it.
@@ -41,13 +41,13 @@ pub(crate) fn consider(maps: &Maps, jumps: &Jumps<'_>, action: u32) {
     }
 }
 
-/// A function of its own: the verifier checks it once, not once for every way in which a frame can end.
+/// A function of its own: the verifier checks it once, not once for every path on which a frame can end.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn sample(ctx: *mut xdp_md, action: u32, link: u32) -> u32 {
     let Some(cpu) = cpu::this() else { return 0 };
-    // SAFETY: what `cpu` points to belongs to this CPU, on which no program is preempted by another. The two halves of what is asked for may be
-    // of different moments: either budget will do.
+    // SAFETY: what `cpu` points to belongs to this CPU, on which no program is preempted by another. The two fields of `SAMPLING` may be
+    // from different moments: either budget will do.
     let (asked, cpu) = unsafe { ((&raw const SAMPLING).read_volatile(), &mut *cpu) };
     // SAFETY: takes nothing and returns a number.
     let Some(shift) = cpu.sampler.due(asked, || unsafe { bpf_get_prandom_u32() }) else { return 0 };
@@ -78,8 +78,8 @@ extern "C" fn sample(ctx: *mut xdp_md, action: u32, link: u32) -> u32 {
     };
     const ENOENT: i64 = -2;
     if failed == ENOENT {
-        // Nobody takes samples in: the daemon was killed while somebody looked. No frame pays for it from now on.
-        // SAFETY: as above; aligned, so the daemon and other CPUs see the old value or the new one.
+        // Nobody reads the samples: the daemon was killed while somebody looked. Sampling is switched off, so that no further frame pays for it.
+        // SAFETY: as in `consider`; aligned, so the daemon and other CPUs see the old value or the new one.
         unsafe { (&raw mut SAMPLING.epoch).write_volatile(0) };
     }
     0

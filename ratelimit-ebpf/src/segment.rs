@@ -1,4 +1,4 @@
-//! A TCP segment: both ends, and the fixed part of the header.
+//! A TCP segment: both addresses, and the fixed part of the header.
 
 use core::mem::offset_of;
 
@@ -12,9 +12,9 @@ use crate::{
     packet::{Address, Family, Packet, ends},
 };
 
-/// Where the length of the header is, in the upper half of a byte.
+/// Offset of the byte with the header length, in its upper half.
 pub(crate) const LENGTH_AT: usize = offset_of!(TcpHdr, _bitfield_1);
-/// Where the lower eight flags are.
+/// Offset of the byte with the lower eight flags.
 pub(crate) const FLAGS_AT: usize = LENGTH_AT + 1;
 
 pub(crate) const FIN: u8 = 0x01;
@@ -29,7 +29,7 @@ pub struct Segment {
     pub source: Address,
     /// The destination address.
     pub destination: Address,
-    /// The first five words of its header.
+    /// The first five words of the TCP header.
     pub header: [u32; TcpHdr::LEN / 4],
 }
 
@@ -66,7 +66,7 @@ impl Segment {
         u32::from_be(self.header[1])
     }
 
-    /// Whether an answer to it would go to one host, which may have asked.
+    /// Whether the segment may be answered: it closes nothing, and a reply would go to one host.
     #[inline(always)]
     pub(crate) fn answerable(&self) -> bool {
         self.flags() & (FIN | RST) == 0 && self.source.is_one_host()
@@ -84,7 +84,7 @@ impl Segment {
         self.header[2]
     }
 
-    /// Length of its header, with options.
+    /// Length of the TCP header in bytes, with options.
     #[inline(always)]
     pub(crate) fn header_len(&self) -> usize {
         (u32::from_be(self.header[3]) >> 28) as usize * 4
@@ -103,7 +103,7 @@ impl Segment {
         [(0x6_u64 << 60).to_be(), source.hi, source.lo, destination.hi, destination.lo]
     }
 
-    /// The TCP header of a SYN, with an MSS and nothing else behind it.
+    /// The TCP header of a SYN, with an MSS as its only option.
     #[inline(always)]
     pub fn header_with_mss(&self, mss: u16) -> [u32; TcpHdr::LEN / 4 + 1] {
         let flags = (6 << 28) | (u32::from_be(self.header[3]) & 0x003f_ffff);

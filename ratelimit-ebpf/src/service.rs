@@ -1,4 +1,4 @@
-//! Which service a packet is for: by its port or protocol, and where services share that, by its destination.
+//! The service of a packet: by its port or protocol, and where services share that, by its destination.
 
 use ratelimit_common::abi::{
     Policy,
@@ -14,10 +14,10 @@ use crate::{
     tables::Tables,
 };
 
-/// The number that the policy has for the place of a port, or else for that of a protocol: of a service, or of a class of services that share
-/// the place.
+/// The number in the table of ports, or else in that of protocols: a service's, or that of a class of services that share
+/// the port or protocol.
 ///
-/// Masks and not comparisons: see `Policy::service`. Kernel 6.1 does not know what a port can be once its bytes have been swapped.
+/// Masks and not comparisons: see `Policy::service`. Kernel 6.1 loses the bound of a port once its bytes have been swapped.
 #[inline(always)]
 pub fn number(policy: &Policy, port_slot: Option<u32>, protocol_slot: u32) -> u32 {
     if policy.service_count == 0 {
@@ -29,12 +29,12 @@ pub fn number(policy: &Policy, port_slot: Option<u32>, protocol_slot: u32) -> u3
     }
 }
 
-/// The service of a packet at first look, to be counted by and not to be looked up; `None` if that is for the limiter to find out.
+/// The number of a packet's service, for its counter only; `None` if the limiter has to find out the service.
 #[inline(always)]
 pub fn at_first_look<S>(policy: &Policy, packet: &Brief<S>) -> Option<u32> {
     let service = number(policy, packet.port_slot(), packet.protocol_slot());
-    // Not by the bit that says so: the compiler sees what is left, and that there is a counter for it. Whoever looks the service up would lose the mask
-    // that way that shows it to kernel 6.1.
+    // A comparison instead of a test of the bit: so the compiler sees the bound, and that there is a counter. A caller that looks the service up would lose the mask
+    // that shows the bound to kernel 6.1.
     const { assert!(BY_DESTINATION > MAX_SERVICES as u32, "classes of services are beyond all services") };
     if service <= MAX_SERVICES as u32 { Some(service) } else { None }
 }

@@ -1,4 +1,4 @@
-//! Sockets on loan from the kernel, and what listeners ask of their connections.
+//! Sockets that the kernel lends to the program, and the settings of listeners.
 #![expect(
     unsafe_code,
     reason = "sockets are reached through pointers from helpers, and headers are handed to helpers by address"
@@ -21,24 +21,24 @@ use ratelimit_ebpf::{
     segment::Segment,
 };
 
-/// Where this kernel keeps what a listener asks for. The daemon puts it in before it loads the program, and the verifier knows it then:
-/// what is read at these offsets is checked like a field of the structure, and what is behind an offset that is not there is no code at all.
+/// Offsets at which this kernel keeps a listener's settings. The daemon writes them before it loads the program, so the verifier knows them:
+/// a read at these offsets is checked like a field of the structure, and code behind an offset of 0 is removed.
 #[unsafe(no_mangle)]
 static LISTENER: Offsets = UNKNOWN;
 
 /// The network namespace of the interface (BPF_F_CURRENT_NETNS).
 const SAME_NAMESPACE: u64 = u64::MAX;
-/// State of a socket that waits for connections.
+/// The state of a socket that waits for connections.
 const LISTEN: u32 = 10;
 
-/// State of a connection of which only the SYN has come.
+/// The state of a connection of which only the SYN has come.
 const NEW_SYN_RECV: u32 = 12;
 
-/// A socket on loan. The verifier refuses a program that does not give it back on every way out.
+/// A socket that the kernel has lent. The verifier refuses a program that does not release it on every path.
 pub(crate) struct Socket(*mut bpf_sock);
 
 impl Socket {
-    /// The socket that the kernel would give a segment to.
+    /// The socket to which the kernel would deliver a segment.
     #[inline(always)]
     pub(crate) fn of(ctx: &XdpContext, segment: &Segment) -> Option<Self> {
         let ports = segment.ports();
@@ -54,7 +54,7 @@ impl Socket {
         }
     }
 
-    /// Looks up a tuple of addresses and ports as they lie in a packet; its length tells the family.
+    /// Looks up a tuple of addresses and ports in packet order; its length tells the family.
     #[inline(always)]
     fn find<const N: usize>(ctx: &XdpContext, mut tuple: [u32; N]) -> Option<Self> {
         let (at, len) = ((&raw mut tuple).cast::<bpf_sock_tuple>(), size_of_val(&tuple) as u32);
@@ -72,14 +72,14 @@ impl Socket {
     /// Whether the socket stands for a SYN that was answered and not yet acknowledged.
     #[inline(always)]
     pub(crate) fn is_handshake(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: as in `listens`.
         unsafe { (&raw const (*self.0).state).read_volatile() == NEW_SYN_RECV }
     }
 
-    /// What this listener asks of its connections, where the daemon found out how to read it.
+    /// The settings of this listener, if the daemon found out how to read them.
     #[inline(always)]
     pub(crate) fn listener(&self) -> Option<CookieListener> {
-        // SAFETY: an item of this program. Volatile, or the compiler would take what it was compiled with.
+        // SAFETY: an item of this program. Volatile, or the compiler would use the value at compile time.
         let offset = |of: Offset| unsafe { (&raw const LISTENER[of as usize]).read_volatile() as usize };
         if offset(Offset::ReceiveLock) == 0 {
             return None;
@@ -89,8 +89,8 @@ impl Socket {
         if tcp.is_null() {
             return None;
         }
-        // SAFETY: the offsets are those of fields of these sizes in the kernel's own type information, which the verifier checks them
-        // against once more. Volatile, because processes change them at any time.
+        // SAFETY: the offsets are those of fields of these sizes in the kernel's own type information, against which the verifier checks them
+        // again. Volatile, because processes change them at any time.
         unsafe {
             let locked =
                 tcp.add(offset(Offset::Locks)).read_volatile() as usize & offset(Offset::ReceiveLock) != 0;
@@ -109,7 +109,7 @@ impl Socket {
         }
     }
 
-    /// The listener's cookie, and the MSS in it. Errors, and that it wants none, are negative or have no MSS in the upper half.
+    /// The listener's cookie, and the MSS in it. Errors and refusals are negative or have no MSS in the upper half.
     #[inline(always)]
     pub(crate) fn issue(&self, syn: &Segment, mss: u16) -> Option<(u32, u16)> {
         let mut tcp = syn.header_with_mss(mss);
@@ -183,7 +183,7 @@ impl Socket {
     }
 }
 
-/// What a segment can show for itself.
+/// What a segment can show about its sender.
 #[inline(always)]
 pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
     let Some(socket) = Socket::of(ctx, segment) else { return Proof::Nothing };

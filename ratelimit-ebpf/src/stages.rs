@@ -1,7 +1,7 @@
-//! The stages of limiting as functions of the kernel program: see `limit::Leaves` for why.
+//! The stages of limiting as functions of the kernel program: `limit::Leaves` has the reasons.
 //!
-//! Each is global, so the verifier checks it once and by itself. It may be called with any address of the right size, or none; that is
-//! why each looks at what it got before it uses it. None of these can happen: a refusal is what it would come to.
+//! Each function is global, so the verifier checks it once and by itself. The verifier assumes that it may be called with any address of the right size, or
+//! none, so each function checks its addresses first. No call has a missing address; it would count as a refusal.
 #![expect(unsafe_code, reason = "addresses of plain data, which the verifier checks at each call")]
 
 use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
@@ -19,11 +19,11 @@ use ratelimit_ebpf::{
 
 use crate::{cpu::Cpu, kernel_tables::Maps, sockets};
 
-/// What a stage is called with, as the number or the address that stands for it.
+/// An argument of a stage, and the number or address that it is passed as.
 trait Argument: Sized {
     type Passed;
     fn pass(self) -> Self::Passed;
-    /// `None` if there is nothing at the address.
+    /// The argument of a number or address; `None` if the address is null.
     fn receive(passed: Self::Passed) -> Option<Self>;
 }
 
@@ -58,7 +58,7 @@ impl<D> Argument for &mut D {
     }
 }
 
-/// A map value that other CPUs change: the packet path knows it by its address.
+/// A map value that other CPUs change: the packet path refers to it by its address.
 impl<D> Argument for *mut D {
     type Passed = *mut D;
 
@@ -73,7 +73,7 @@ impl<D> Argument for *mut D {
     }
 }
 
-/// Has a type passed as a number.
+/// Makes types be passed as numbers.
 macro_rules! numbers {
     ($($type:ty as $passed:ty: $pass:expr, $receive:expr;)*) => {$(
         impl Argument for $type {
@@ -103,9 +103,9 @@ numbers! {
     Refused as u64: Refused::to_bits, Refused::from_bits;
 }
 
-/// What a stage answers, as the number that stands for it.
+/// The answer of a stage, and the number that it is returned as.
 trait StageAnswer: Sized {
-    /// If there was nothing at an address.
+    /// The answer if an address was null.
     const NOTHING: u32;
     fn to_number(self) -> u32;
     fn from_number(number: u32) -> Self;
@@ -121,13 +121,13 @@ impl StageAnswer for Reason {
 
     #[inline(always)]
     fn from_number(number: u32) -> Self {
-        // SAFETY: every number that a stage answers with is `to_number` of a reason, or `NOTHING`, which is one. To check it would be two
+        // SAFETY: every number that a stage returns is `to_number` of a reason, or `NOTHING`, which is one. Checking it would be two
         // branches at each call, which the verifier would follow.
         unsafe { core::mem::transmute::<u32, Self>(number) }
     }
 }
 
-/// In place of a reason: the source needs an entry.
+/// Stands for a reason when the source needs an entry.
 const NEEDS_ENTRY: u32 = u32::MAX;
 
 impl StageAnswer for Option<Reason> {
@@ -184,7 +184,7 @@ impl StageAnswer for () {
     fn from_number(_: u32) {}
 }
 
-/// Implements a trait of stages for the kernel: each method calls a global function of its name, and that function calls what stands behind
+/// Implements a trait of stages for the kernel: each method calls a global function of its name, and that function calls the function behind
 /// the arrow.
 macro_rules! stages {
     ($trait:ident $({$($more:item)*})?: $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty => $does:expr;)*) => {
@@ -243,7 +243,7 @@ stages! { Stages {
     fn ask_windows(policy: &Policy, request: &PacketCharge, scope: Scope, charging: bool) -> Reason => limit::ask_windows;
 }
 
-/// Functions that look at the packet once more, one for each kind of link. The verifier knows what `xdp_md` is: the address is the kernel's.
+/// Functions that read the packet again, one for each kind of link. The verifier knows the type `xdp_md`: its address is the kernel's.
 macro_rules! by_link {
     ($(#[$doc:meta])* $ethernet:ident, $ip:ident: ($($argument:ident: $type:ty),*) -> $does:ident) => {
         $(#[$doc])*
@@ -282,7 +282,7 @@ fn find_service(link: Link, ctx: &XdpContext, table: u32, class: u32) -> u32 {
 }
 
 by_link! {
-    /// The reason of a frame that has no source and would pass for a reason.
+    /// The reason of a frame that has no source and would pass with the reason `passes`.
     judge_link, judge_link_ip: (policy: *const Policy, passes: u32) -> judge_frame
 }
 
@@ -316,14 +316,14 @@ fn note_frame(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) -> u32 {
     0
 }
 
-/// What a segment can show for itself.
+/// What a segment can show about its sender.
 #[inline(always)]
 pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet) -> Proof {
     let family = packet.source.family as u32;
     Proof::from_code(segment_proof(ctx.ctx, family, packet.network_at as u32, packet.transport_at as u32))
 }
 
-/// What the segment at two offsets can show for itself. A function of its own, which reads the segment once more: what a lookup needs on the
+/// What the segment at two offsets can show. A function of its own, which reads the segment again: what a lookup needs on the
 /// stack does not fit beside what limits need.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -331,7 +331,7 @@ extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, tran
     let family = if family == Family::V4 as u32 { Family::V4 } else { Family::V6 };
     let (network_at, transport_at) = (network_at as usize & MAX_OFFSET, transport_at as usize & MAX_OFFSET);
     let ctx = XdpContext::new(ctx);
-    // Where the headers are is known, whatever stands before them.
+    // The offsets of the headers are known, so the kind of link does not matter.
     match Segment::at(&Frame::of_context(Link::Ethernet, &ctx), family, network_at, transport_at) {
         Some(segment) => sockets::proof(&ctx, &segment) as u32,
         None => Proof::Nothing as u32,

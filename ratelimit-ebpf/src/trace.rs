@@ -1,7 +1,7 @@
-//! Every verdict as a line of aya-log, in builds with the feature `trace` only.
+//! Writes every verdict as a line of aya-log, in builds with the feature `trace` only.
 //!
-//! A line has numbers: the source, the place of the frame's counter (which is its service, reason and fate), what the kernel is told, and the
-//! length. The daemon, which knows the names, makes words of them. A line is written by a function of its own, because its fields need more of
+//! A line has numbers: the source, the index of the frame's counter (which stands for its service, reason and fate), the XDP action, and the
+//! length. The daemon, which knows the names, turns them into words. A function of its own writes the line, because its fields need more of
 //! the stack than programs have left.
 #![expect(unsafe_code, reason = "an exported function, and what belongs to this CPU")]
 
@@ -17,7 +17,7 @@ use ratelimit_ebpf::{
 
 use crate::kernel_tables::Maps;
 
-/// Writes the line of a frame that has been counted and decided about.
+/// Writes the line of a frame that has been counted and judged.
 #[inline(always)]
 pub(crate) fn verdict(maps: &Maps, link: Link, ctx: &XdpContext, action: u32) {
     // SAFETY: the value belongs to this CPU, on which no program is preempted by another.
@@ -31,7 +31,7 @@ extern "C" fn trace_verdict(ctx: *mut xdp_md, is_ip: u32, action: u32, slot: u32
     let ctx = XdpContext::new(ctx);
     let link = if is_ip == 0 { Link::Ethernet } else { Link::Ip };
     let frame = Frame::of_context(link, &ctx);
-    // A reply goes to the source: the frame has been written over.
+    // The frame of a reply has been written over, so its destination is the source of the packet.
     let source =
         if action == xdp_action::XDP_TX { parse::destination(&frame) } else { parse::source(&frame) };
     let source = source.map_or([0; 16], |source| source.key.octets());

@@ -1,4 +1,4 @@
-//! The end of every frame: what becomes of it, and the one counter that says so.
+//! The end of every frame: its verdict, and the one counter that counts it.
 
 use ratelimit_common::abi::{
     Mode, Policy, Reason, Verdict,
@@ -12,7 +12,7 @@ use crate::{
     tables::{Relay, Successor, Tables, TailCallContext},
 };
 
-/// Counts a frame that ends for a reason, and says what becomes of it.
+/// Counts a frame that ends with a reason, and returns its verdict.
 #[inline(always)]
 pub(crate) fn conclude<T: Leaves, R: Relay>(
     tables: &T,
@@ -33,7 +33,7 @@ pub(crate) fn conclude<T: Leaves, R: Relay>(
         Fate::Marked | Fate::Rejected => {
             let to = if fate == Fate::Marked { Successor::Mark } else { Successor::Reject };
             relay.hand_over(to, TailCallContext { otherwise: reason, service, user: NO_USER });
-            // Still here: there is no such program.
+            // The tail call failed: there is no such program.
             Fate::Decided
         }
     };
@@ -41,8 +41,8 @@ pub(crate) fn conclude<T: Leaves, R: Relay>(
     if fate == Fate::Waived { Verdict::Pass } else { reason.verdict() }
 }
 
-/// What a service lets pass although a limit refuses it costs the host what every packet does: no service opens the host. A policy on trial
-/// drops nothing for that either.
+/// The reason and fate of a packet after the host's total, which a packet that a service lets pass although a limit refuses it is charged to: no service opens the host.
+/// A policy on trial drops nothing for that either.
 #[inline(always)]
 pub fn within_host<T: Leaves>(
     tables: &T,
@@ -58,7 +58,7 @@ pub fn within_host<T: Leaves>(
     if limit::charge_host(tables, policy, len) { (reason, fate) } else { (Reason::HostTotal, Fate::Decided) }
 }
 
-/// Counts a frame of a service that met its fate for a reason.
+/// Counts a frame of a service, by its reason and fate.
 #[inline(always)]
 pub(crate) fn count<T: Tables>(tables: &T, service: u32, reason: Reason, fate: Fate, len: u64) {
     tables.count(slot(service.min(MAX_SERVICES as u32), reason, fate), len);

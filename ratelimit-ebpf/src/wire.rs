@@ -1,4 +1,4 @@
-//! What replies need of the kernel: the frame as something to write to, and for cookies sockets and the interface's MTU.
+//! What replies need of the kernel: the frame for writing, and for cookies sockets and the interface's MTU.
 
 use aya_ebpf::programs::XdpContext;
 use ratelimit_ebpf::{
@@ -17,10 +17,10 @@ use crate::{
     stages,
 };
 
-/// What Ethernet carries where the kernel does not say.
+/// The MTU in bytes if the kernel does not name one.
 const USUAL_MTU: u32 = 1500;
 
-/// The kernel, for one packet.
+/// The kernel's operations for one packet.
 pub(crate) struct Kernel<'c> {
     pub(crate) ctx: &'c XdpContext,
     pub(crate) scratch: Scratch,
@@ -42,7 +42,7 @@ impl Sockets for Kernel<'_> {
     #[inline(always)]
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued> {
         let socket = Socket::of(self.ctx, syn)?;
-        // Of a connection or its remains: what a SYN means there is for the kernel to say.
+        // A socket of a connection, or of one that was closed, issues no cookie: the kernel decides about such a SYN.
         let issued = if socket.listens() { socket.issue(syn, mss) } else { None };
         let listener = if issued.is_some() { socket.listener() } else { None };
         socket.release();

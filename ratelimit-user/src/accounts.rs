@@ -1,25 +1,25 @@
-//! Users and groups by name, from the lists of this host: `/etc/passwd` and `/etc/group`.
+//! Users and groups by name, from this host's `/etc/passwd` and `/etc/group`.
 
 use std::{fs, io};
 
-/// Where names of users are.
+/// The file with the users of this host.
 pub(crate) const USERS: &str = "/etc/passwd";
-/// Where names of groups are.
+/// The file with the groups of this host.
 pub(crate) const GROUPS: &str = "/etc/group";
 
-/// The text of a list.
+/// Reads one of the two files.
 pub(crate) fn read(file: &str) -> io::Result<String> {
     fs::read_to_string(file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {file}: {error}")))
 }
 
-/// The number of a user and of its own group, in lines of `name:password:number:group:…`.
+/// The number of a user and of its own group, from lines of `name:password:number:group:…`.
 pub(crate) fn user(users: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = fields_of(users, name)?;
     Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
-/// The number of a group, in lines of `name:password:number:members`.
+/// The number of a group, from lines of `name:password:number:members`.
 pub(crate) fn group(groups: &str, name: &str) -> Option<u32> {
     fields_of(groups, name)?.nth(1)?.parse().ok()
 }
@@ -31,7 +31,7 @@ pub(crate) fn groups_with(groups: &str, member: &str) -> Vec<u32> {
     groups.lines().filter(is_in).filter_map(|line| line.split(':').nth(2)?.parse().ok()).collect()
 }
 
-/// What follows the name in the line of a name.
+/// The fields behind the name, in the line of that name.
 fn fields_of<'a>(lines: &'a str, name: &str) -> Option<std::str::Split<'a, char>> {
     lines.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,10 +1,10 @@
-//! Until when a certificate is good. Nothing else of it is looked at here: TLS does that.
+//! When a certificate expires. Nothing else of it is checked here: TLS does that.
 
-/// How long before its end a certificate is warned of.
+/// Days before its end at which a certificate is warned of.
 const SOON_DAYS: u64 = 14;
 const DAY: u64 = 86_400;
 
-/// What is to be said about a certificate of ours, if anything. Times are seconds since 1970.
+/// The warning about a certificate of this host, if it is due. Times are in seconds since 1970.
 pub(crate) fn warning(file: &str, expires: u64, now: u64) -> Option<String> {
     let remedy = "put another into its place, it is read without a restart";
     if expires <= now {
@@ -17,12 +17,12 @@ pub(crate) fn warning(file: &str, expires: u64, now: u64) -> Option<String> {
     (days < SOON_DAYS).then(|| format!("certificate {file} expires in {days} days; {remedy}"))
 }
 
-/// When the first certificate of a chain ends that ends, in seconds since 1970.
+/// When the first certificate of a chain expires, in seconds since 1970.
 pub(crate) fn first_end<'c>(chain: impl IntoIterator<Item = &'c [u8]>) -> Option<u64> {
     chain.into_iter().filter_map(expires).min()
 }
 
-/// When a certificate in DER ends, in seconds since 1970.
+/// When a certificate in DER expires, in seconds since 1970.
 ///
 /// `Certificate ::= SEQUENCE { tbs SEQUENCE { [0] version OPTIONAL, serial, algorithm, issuer, validity SEQUENCE { from, until }, .. }, .. }`
 fn expires(der: &[u8]) -> Option<u64> {
@@ -40,7 +40,7 @@ fn expires(der: &[u8]) -> Option<u64> {
     time(kind, std::str::from_utf8(until).ok()?)
 }
 
-/// The tag, the content and what is behind of one element.
+/// The tag and the content of one element, and the bytes behind it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -56,7 +56,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, behind))
 }
 
-/// `UTCTime` has years of two digits, from 1950 to 2049; `GeneralizedTime` has four.
+/// The seconds since 1970 of a time. `UTCTime` has years of two digits, from 1950 to 2049; `GeneralizedTime` has four.
 fn time(kind: u8, text: &str) -> Option<u64> {
     let text = text.strip_suffix('Z')?;
     let (year, rest) = match kind {
@@ -76,15 +76,15 @@ fn time(kind: u8, text: &str) -> Option<u64> {
     Some(days(year, month, day)? * DAY + hour * 3_600 + minute * 60 + second)
 }
 
-/// Days from 1970 to a date; none before that.
+/// Days from 1970 to a date; `None` for a date before 1970.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1..=12).contains(&month) || day == 0 {
         return None;
     }
-    // Years that begin in March end with the day that comes and goes.
+    // Years that begin in March have their leap day at the end.
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    // 719 468 days are from the first of March of the year 0 to 1970.
+    // There are 719 468 days from 1 March of the year 0 to 1970.
     (year * 365 + year / 4 - year / 100 + year / 400 + of_year).checked_sub(719_468)
 }
 

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What the wall clock says now, as the time since 1970. A wall clock that is set to a time before 1970 counts as 1970.
+/// The time since 1970 by the wall clock; zero if the wall clock is set to an earlier time.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What the wall clock says now, in milliseconds since 1970.
+/// Milliseconds since 1970 by the wall clock.
 pub(crate) fn unix_ms() -> u64 {
     since_1970().as_millis() as u64
 }
 
-/// The clock that decisions are made by: it starts at the wall clock's time and goes on with the monotonic clock. Setting the wall clock neither refills
-/// buckets nor opens windows; the next start of the process takes the new time over.
+/// The clock that decisions are made by: it starts at the wall clock's time and continues with the monotonic clock. Setting the wall clock neither refills
+/// buckets nor opens windows; the next start of the process takes over the new time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -21,7 +21,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows the wall's time now.
+    /// A clock that starts at the wall clock's time.
     pub fn start() -> Self {
         Self { started: Instant::now(), started_us: since_1970().as_micros() as u64 }
     }

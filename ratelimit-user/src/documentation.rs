@@ -1,4 +1,4 @@
-//! The documentation held against the code: what people copy from a page must work as it is written there.
+//! Checks the documentation against the code: everything that people copy from a page must work as it stands there.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use ratelimit_common::abi::Reason;
 
 use crate::{cli, config};
 
-/// A page longer than this does not tell a newcomer in a minute what the project is.
+/// The most lines of README.md, so that a newcomer learns within a minute what the project is.
 const README_LINES: usize = 150;
 
 fn root() -> PathBuf {
@@ -22,7 +22,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Names of all pages, below the repository.
+/// The paths of all pages in the repository.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
     let mut folders = vec!["docs".to_owned()];
@@ -41,7 +41,7 @@ fn pages() -> Vec<String> {
     pages
 }
 
-/// The blocks of code of a page: indented by four spaces, or between fences.
+/// The code blocks of a page: indented by four spaces, or between fences.
 fn code_blocks(page: &str) -> Vec<String> {
     let (mut blocks, mut block, mut fenced) = (Vec::new(), Vec::new(), false);
     for line in page.lines() {
@@ -69,7 +69,7 @@ fn inline_code(page: &str) -> impl Iterator<Item = &str> {
     prose.flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The rows of all tables of a page, each as its cells; headings and rulers are not rows.
+/// The rows of all tables of a page, each as its cells, without headings and rulers.
 fn rows(page: &str) -> Vec<Vec<&str>> {
     let mut rows = Vec::new();
     for line in page.lines().filter(|line| line.starts_with('|')) {
@@ -95,9 +95,9 @@ fn every_policy_in_the_documentation_is_accepted() {
                 continue;
             }
             seen += 1;
-            // What is typed next may follow a policy.
+            // A command may follow the policy in the block.
             let block = block.split("\n$ ").next().unwrap_or_default();
-            // A part of a policy is shown without what every policy has, and without plans and files of others.
+            // A part of a policy lacks what every policy has, and plans and files that other parts define.
             let mut whole = block.to_owned();
             if !block.contains("[source]") {
                 whole.push_str("\n[source]\nlimits = [\"5000 packets/s\"]\n");
@@ -135,7 +135,7 @@ fn shell_words(command: &str) -> Vec<String> {
     words
 }
 
-/// Whether the command line has this command. A part of a command, in the middle of a sentence, may leave out what is needed.
+/// Asserts that the command line understands a command. A part of a command, in the middle of a sentence, may lack required arguments.
 fn assert_understood(page: &str, command: &str, is_part: bool) {
     let example = command.replace("ADDRESS", "203.0.113.7").replace(['[', ']'], "").replace(" N", " 5");
     let words = shell_words(example.trim_end_matches(" &"));
@@ -177,7 +177,7 @@ fn every_command_in_the_documentation_is_one_that_the_command_line_has() {
     assert!(seen >= 100, "{seen} commands were found");
 }
 
-/// What a heading is called in an address: GitHub's rule.
+/// The anchor of a heading in a link, by GitHub's rule.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     kept.chars()
@@ -224,7 +224,7 @@ fn the_page_of_reasons_has_each_of_them_once_with_its_verdict() {
     assert_eq!(documented, expected);
 }
 
-/// Names of metrics in the code: they are written out where they are made.
+/// The names of metrics in the code, where they are written as whole strings.
 fn metrics_in_code() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/metrics");
     let texts = fs::read_dir(folder).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
@@ -269,7 +269,7 @@ fn dashboard_and_alert_rules_name_metrics_that_exist() {
         let text = read(file);
         for name in text.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).filter(|name| is_metric(name))
         {
-            // Of a histogram, its parts are asked for.
+            // A query names the parts of a histogram.
             let whole = name.strip_suffix("_bucket").unwrap_or(name);
             assert!(known.contains(whole), "{file}: there is no metric {name}");
             seen.insert(whole.to_owned());
@@ -309,7 +309,7 @@ fn the_readme_is_short_and_its_numbers_are_those_that_the_benchmark_wrote() {
         .take_while(|line| !line.is_empty())
         .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
         .collect();
-    // The first line of the table has no contestant, only cases.
+    // The first line of the table has cases instead of a contestant.
     let column = |case: &str| table[0].iter().position(|head| *head == case).unwrap() + 1;
     let columns = ["1 source", "all of IPv4", "65 k heavy"].map(column);
     for row in found {
@@ -356,7 +356,7 @@ fn files_that_contributing_names_exist() {
     let mut seen = 0;
     for row in rows(&page) {
         for file in row[0].split('`').skip(1).step_by(2) {
-            // A name in capital letters stands for what is to be added.
+            // A name with capital letters stands for a file that is to be added.
             if file.contains('/') && !file.chars().any(|c| c.is_ascii_uppercase()) {
                 let found = [root().join(file), root().join("ratelimit-user/src").join(file)];
                 assert!(found.iter().any(|path| path.exists()), "{file} is not there");
@@ -367,7 +367,7 @@ fn files_that_contributing_names_exist() {
     assert!(seen >= 15, "{seen} files were found");
 }
 
-/// A heading of CONTRIBUTING.md, and words that occur wherever the code knows the thing that it is about.
+/// Headings of CONTRIBUTING.md, each with words that occur in every file that an addition of the kind touches.
 const ADDITIONS: [(&str, &[&str]); 8] = [
     ("A policy key", &["end_after"]),
     ("A policy key that more than one part obeys", &["new_sources_per_cpu"]),
@@ -379,11 +379,11 @@ const ADDITIONS: [(&str, &[&str]); 8] = [
     ("A store", &["RedisLink"]),
 ];
 
-/// Additions whose files are few: the heading, and how many files know the thing at most, its own files among them.
+/// Additions that touch few files: the heading, and the most files that may know the thing.
 const FEW_FILES: [(&str, usize); 4] =
     [("A verb", 4), ("A metric", 4), ("A request algorithm", 3), ("A store", 3)];
 
-/// Rust files of the product without their tests, as CONTRIBUTING.md names them, and what they say.
+/// The Rust files of the product without tests, by their names in CONTRIBUTING.md, with their texts.
 fn product() -> Vec<(String, String)> {
     let mut product = Vec::new();
     let mut folders: Vec<String> =
@@ -404,7 +404,7 @@ fn product() -> Vec<(String, String)> {
     product
 }
 
-/// Whether a word, not a part of a longer one, is somewhere in a text.
+/// Whether a text has a word that is not a part of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
     let is_letter = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
@@ -441,7 +441,7 @@ fn the_files_of_each_addition_are_all_listed() {
     }
 }
 
-/// Keys that one part of the product obeys: the detector of attacks, and whoever makes a socket file.
+/// Keys that one part of the product uses: the detector of attacks, or the code that makes socket files.
 const PLAIN_KEYS: [&str; 3] = ["end_after", "begin_requests", "socket_group"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! A failure as the user gets it: one sentence and the documented exit code.
+//! A failure for users: one sentence and a documented exit code.
 
 use std::{fmt, io, path::Path};
 
@@ -20,7 +20,7 @@ pub enum ExitCode {
     Unsupported = 5,
 }
 
-/// What went wrong, and with which code to exit.
+/// What went wrong, and the exit code for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The exit code.
@@ -35,7 +35,7 @@ impl Failure {
         Self { code, message: message.to_string() }
     }
 
-    /// A file that cannot be written: not permitted, or a bad one, such as one on a disk that is full.
+    /// A failure to write a file: not permitted, or impossible, such as on a full disk.
     pub fn cannot_write(path: &Path, error: &io::Error) -> Self {
         let code = match error.kind() {
             io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
@@ -44,13 +44,13 @@ impl Failure {
         Self::new(code, format!("cannot write {}: {error}", path.display()))
     }
 
-    /// The failure with more to say about it.
+    /// The failure with more text behind its sentence.
     #[must_use]
     pub fn and(self, more: &str) -> Self {
         Self { message: format!("{}; {more}", self.message), ..self }
     }
 
-    /// Wrong usage or a bad value.
+    /// A failure by wrong usage or a bad value.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(ExitCode::Usage, message)
     }

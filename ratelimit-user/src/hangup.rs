@@ -1,4 +1,4 @@
-//! Ends the process when its reader goes away: a terminal whose session broke off, a pipe whose reader has ended.
+//! Ends the process when its reader goes away: a terminal whose session is closed, or a pipe whose reader has ended.
 
 use std::{io, os::fd::AsFd, process, thread};
 
@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Ends this process, with exit code 0, when the terminal or pipe behind standard output goes away, also while there is nothing to write.
+/// Ends this process, with exit code 0, when the terminal or pipe behind standard output goes away, even while there is nothing to write.
 pub(crate) fn end_with_reader() {
     thread::spawn(|| {
         if has_gone(&io::stdout(), None) {
@@ -16,8 +16,8 @@ pub(crate) fn end_with_reader() {
     });
 }
 
-/// Ends this process, with exit code 0, when the terminal that it draws on and reads keys from goes away. The library that reads keys does not notice:
-/// it reads again and again what is empty.
+/// Ends this process, with exit code 0, when the terminal that it draws on and reads keys from goes away. The library that reads keys does not notice it and
+/// reads the empty input again and again.
 pub(crate) fn end_with_terminal() {
     end_with_reader();
     thread::spawn(|| {
@@ -32,10 +32,10 @@ pub(crate) fn reader_has_gone() -> bool {
     has_gone(&io::stdout(), Some(Timespec { tv_sec: 0, tv_nsec: 0 }))
 }
 
-/// Waits until the other end is gone. What cannot be asked, and what is no terminal, pipe or socket, does not go.
+/// Waits until the other end is gone. An output that cannot be polled, or is not a terminal, pipe or socket, never goes.
 fn has_gone(end: &impl AsFd, patience: Option<Timespec>) -> bool {
     loop {
-        // The kernel tells of a hangup and of errors without being asked for them.
+        // The kernel reports a hangup and errors without being asked for them.
         let mut ends = [PollFd::new(end, PollFlags::empty())];
         match poll(&mut ends, patience.as_ref()) {
             Ok(ready) => return ready > 0 && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),

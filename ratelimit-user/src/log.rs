@@ -1,7 +1,7 @@
 //! The daemon's log: events of `tracing`, as lines on standard error or as entries of the journal.
 //!
-//! Whoever has only a sentence to say calls [`info`], [`warning`] or [`error`]. An event that scripts look for has fields as well:
-//! `tracing::info!(event = "block", %prefix, by = %by, "{prefix} blocked by {by}")`. People read the sentence, JSON and the journal have both.
+//! A plain sentence is logged with [`info`], [`warning`] or [`error`]. An event that scripts look for has fields as well:
+//! `tracing::info!(event = "block", %prefix, by = %by, "{prefix} blocked by {by}")`. People read the sentence; JSON and the journal have both.
 
 mod entry;
 mod journal;
@@ -15,20 +15,20 @@ use tracing::Level;
 use self::writer::LogWriter;
 use crate::failure::Failure;
 
-/// The level of the log unless `--log-level` says otherwise.
+/// The environment variable with the level of the log, unless `--log-level` names one.
 const VARIABLE: &str = "RATELIMIT_LOG";
 
-/// Something an operator may want to know.
+/// Logs something that an operator may want to know.
 pub(crate) fn info(message: impl fmt::Display) {
     tracing::info!("{message}");
 }
 
-/// Something an operator should look at.
+/// Logs something that an operator should look at.
 pub(crate) fn warning(message: impl fmt::Display) {
     tracing::warn!("{message}");
 }
 
-/// Something that did not work.
+/// Logs something that failed.
 pub(crate) fn error(message: impl fmt::Display) {
     tracing::error!("{message}");
 }
@@ -43,12 +43,12 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The least important events that are written.
+/// The level of the least important events that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogLevel(pub(crate) Level);
 
 impl LogLevel {
-    /// The word for it.
+    /// The word for the level.
     pub(crate) fn name(self) -> &'static str {
         match self.0 {
             Level::ERROR => "error",
@@ -73,7 +73,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Begins to write. Without it events go nowhere: verbs other than `run` and `serve` have no log.
+/// Starts the log. Without this call events are discarded: verbs other than `run` and `serve` have no log.
 pub(crate) fn start(format: LogFormat, level: Option<LogLevel>) -> Result<(), Failure> {
     let LogLevel(level) = match (level, env::var(VARIABLE)) {
         (Some(level), _) => level,
@@ -82,7 +82,7 @@ pub(crate) fn start(format: LogFormat, level: Option<LogLevel>) -> Result<(), Fa
             .map_err(|why| Failure::usage(format!("{VARIABLE} in the environment is {text:?}: {why}")))?,
         (None, _) => LogLevel(Level::INFO),
     };
-    // Somebody who runs the daemon inside another program has a log of their own.
+    // A program that runs the daemon inside it may have set a log of its own.
     let _theirs = tracing::subscriber::set_global_default(LogWriter::new(format, level));
     Ok(())
 }

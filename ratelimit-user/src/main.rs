@@ -1,4 +1,4 @@
-//! The `ratelimit` binary: verbs, nothing else.
+//! The `ratelimit` binary, which only calls the library's command line.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Moments as people read them: UTC, written as RFC 3339 has it.
+//! Times for people: UTC in the format of RFC 3339.
 
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ pub(crate) fn utc_ms(unix_ms: u64) -> String {
     format!("{:.3}", timestamp(unix_ms))
 }
 
-/// The calendar ends with the year 9999.
+/// The timestamp of milliseconds since 1970, at most the end of the calendar in the year 9999.
 fn timestamp(unix_ms: u64) -> Timestamp {
     i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
 }

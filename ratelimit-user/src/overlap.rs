@@ -1,15 +1,15 @@
-//! What two texts have in common at both ends.
+//! The common beginning and end of two texts.
 
 /// Bytes compared at a time as long as they are equal.
 const STRIDE: usize = 4096;
 
-/// How many bytes two texts have in common at their beginning and, behind that, at their end. Characters are not cut.
+/// How many bytes two texts have in common at the beginning and, behind that, at the end. Characters are not cut.
 pub(crate) fn overlap(one: &str, other: &str) -> (usize, usize) {
     let (a, b) = (one.as_bytes(), other.as_bytes());
     let equal =
         a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE)).take_while(|(a, b)| a == b).count() * STRIDE;
     let mut head = equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count();
-    // Where the bytes before are the same, a place between characters of one is one of the other.
+    // The bytes before are equal, so a position between characters of one text is also one of the other.
     while !one.is_char_boundary(head) || !other.is_char_boundary(head) {
         head -= 1;
     }
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn characters_that_begin_or_end_alike_are_not_cut() {
-        // ä is c3 a4, ö is c3 b6, and Ŵ ends like ô.
+        // ä is c3 a4, ö is c3 b6, and Ŵ ends with the byte that ô ends with.
         assert_eq!(overlap("xäy", "xöy"), (1, 1));
         assert_eq!(overlap("x\u{174}", "y\u{f4}"), (0, 0));
         assert_eq!(overlap("aaa", "aa"), (2, 0));

@@ -1,5 +1,5 @@
-//! Files with keys, certificates, passwords and tokens that the policy names, and the store's socket. The front process may not open them: the daemon
-//! does it for the front.
+//! Files with keys, certificates, passwords and tokens that the policy names, and the store's socket. The front process may not open them, so the daemon
+//! opens them for the front.
 
 use std::{
     fmt,
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::stamp::Stamp;
 
-/// More than any certificate chain or key has.
+/// The most bytes that are read; no certificate chain or key is longer.
 const LONGEST: u64 = 1 << 20;
-/// Shorter tokens can be guessed.
+/// The least characters of a token; shorter ones could be guessed.
 const MIN_TOKEN: usize = 16;
 
-/// Whoever reads files for a process that may not.
+/// The reader for a process that may not open files itself.
 static ELSEWHERE: OnceLock<Box<dyn FileReader>> = OnceLock::new();
 
 /// Reads files that the policy names.
@@ -29,17 +29,17 @@ pub(crate) trait FileReader: Send + Sync {
     fn read(&self, path: &Path) -> io::Result<String>;
     /// The token in a file that `key` names.
     fn token(&self, key: &str, path: &Path) -> Result<TokenDigest, String>;
-    /// Whether files are others than they were.
+    /// The stamps of files, which change when the files do.
     fn stamps(&self, paths: &[PathBuf]) -> Vec<Stamp>;
     /// A connection to the store's socket in the file system.
     fn connect(&self, path: &Path) -> io::Result<UnixStream>;
 }
 
-/// What stands for a token: whoever has only this cannot show the token.
+/// The digest of a token, from which the token cannot be recovered.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenDigest([u8; SHA256_OUTPUT_LEN]);
 
-// With the hash one could try tokens as fast as a processor goes.
+// The digest is not shown: with it one could try tokens as fast as a processor computes hashes.
 impl fmt::Debug for TokenDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenDigest(..)")
@@ -54,14 +54,14 @@ impl TokenDigest {
         Self(bytes)
     }
 
-    /// Whether this is the token, in a time that does not tell how much of it is.
+    /// Whether `given` is the token; takes a time that does not depend on how much of it is right.
     pub(crate) fn is_of(&self, given: &[u8]) -> bool {
         let given = Self::of(given);
         self.0.iter().zip(given.0).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
     }
 }
 
-/// From now on somebody else reads.
+/// Makes another reader read all files from now on.
 pub(crate) fn read_by(reader: impl FileReader + 'static) {
     let _twice = ELSEWHERE.set(Box::new(reader));
 }
@@ -74,7 +74,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     }
 }
 
-/// The token in a file that `key` names: the first line.
+/// The digest of the token in a file that `key` names: its first line.
 pub(crate) fn token(key: &str, path: &Path) -> Result<TokenDigest, String> {
     match ELSEWHERE.get() {
         Some(elsewhere) => elsewhere.token(key, path),
@@ -82,7 +82,7 @@ pub(crate) fn token(key: &str, path: &Path) -> Result<TokenDigest, String> {
     }
 }
 
-/// What changes whenever one of these files is written, replaced or removed.
+/// The stamps of files, which change whenever one of them is written, replaced or removed.
 pub(crate) fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     match ELSEWHERE.get() {
         Some(elsewhere) => elsewhere.stamps(paths),
@@ -107,7 +107,7 @@ pub(crate) fn read_here(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The token in a file that this process may open.
+/// The digest of the token in a file that this process may open.
 pub(crate) fn token_here(key: &str, path: &Path) -> Result<TokenDigest, String> {
     let text = read_here(path).map_err(|error| format!("cannot read {key} {}: {error}", path.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
@@ -120,7 +120,7 @@ pub(crate) fn token_here(key: &str, path: &Path) -> Result<TokenDigest, String> 
     Ok(TokenDigest::of(token.as_bytes()))
 }
 
-/// Whether two files that this process may open have one token. What cannot be read, and what is no file, is for whoever needs it to complain of.
+/// Whether two files that this process may open have the same token. False for files that cannot be read: their users report that.
 pub(crate) fn share_a_token(one: &Path, other: &Path) -> bool {
     let digest = |path: &Path| path.is_file().then(|| token_here("token", path).ok()).flatten();
     digest(one).is_some_and(|one| digest(other) == Some(one))

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the limiter and the measuring program, and becomes the latter.
+//! `cargo xtask bench`: builds the limiter and the measuring program, and runs the measuring program in its own place.
 
 use std::os::unix::process::CommandExt;
 
@@ -8,19 +8,19 @@ use crate::build::{Binary, BuildProfile};
 use crate::setup::{self, Install, Need};
 use crate::{build, peer, tool};
 
-/// The peers, and what it takes to feed them in bulk.
+/// The programs that the comparison of packets needs: peers, and tools that fill them in bulk.
 const PEERS: [Need; 6] = [
     Need::Executable { name: "nft", package: "nftables" },
     Need::Executable { name: "iptables", package: "iptables" },
-    // A list of addresses for iptables.
+    // ipset makes lists of addresses for iptables.
     Need::Executable { name: "ipset", package: "ipset" },
-    // Programs as the kernel has translated them.
+    // bpftool shows programs as the kernel has translated them.
     Need::Executable { name: "bpftool", package: "bpftool" },
     Need::Executable { name: "ethtool", package: "ethtool" },
     Need::Executable { name: "unshare", package: "util-linux" },
 ];
 
-/// What keeps servers and clients apart, and ends them.
+/// The programs that the comparison of requests needs to keep servers and clients apart, and to end them.
 const REQUESTS: [Need; 2] = [
     Need::Executable { name: "taskset", package: "util-linux" },
     Need::Executable { name: "setpriv", package: "util-linux" },
@@ -60,12 +60,12 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("bench: building");
     build::release(&Binary::RATELIMIT)?;
     build::release(&Binary::BENCH)?;
-    // Becomes it, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
+    // This process becomes the measuring program, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
     let error = tool::command(BuildProfile::Release.path_of("bench")).args(words(options)).exec();
     Err(error).context("cannot start target/release/bench")
 }
 
-/// What differs from the defaults: the report repeats it as the command to type.
+/// Returns the options that differ from the defaults, as words of a command line. The report repeats them as the command to type.
 fn words(options: &Options) -> Vec<String> {
     let mut words = Vec::new();
     words.extend(options.requests.then(|| "--requests".into()));

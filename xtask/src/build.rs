@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the release binary. Other commands build theirs here too.
+//! `cargo xtask build`: builds the release binary. Other commands build their binaries here too.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    /// Its build script compiles the kernel program and embeds it.
+    /// The limiter. Its build script compiles the kernel program and embeds it.
     pub(crate) const RATELIMIT: Self = Self { package: "ratelimit-user", name: "ratelimit" };
     /// The sender and receiver of real traffic.
     pub(crate) const TRAFFIC: Self = Self { package: "ratelimit-traffic", name: "traffic" };
@@ -32,12 +32,12 @@ impl Binary {
     pub(crate) const BENCH: Self = Self { package: "ratelimit-tests", name: "bench" };
 }
 
-/// How much is optimised: `[profile.release]` and `[profile.demo]` of Cargo.toml.
+/// The profile of a build: `[profile.release]` and `[profile.demo]` of Cargo.toml.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildProfile {
-    /// What operators run and benchmarks measure.
+    /// The profile of the binary that operators run and benchmarks measure.
     Release,
-    /// What the demonstration runs: built in half the time.
+    /// The profile of the demonstration, which builds in half the time.
     Demo,
 }
 
@@ -49,7 +49,7 @@ impl BuildProfile {
         }
     }
 
-    /// Where cargo leaves a binary.
+    /// Returns the path at which cargo leaves a binary.
     pub(crate) fn path_of(self, name: &str) -> PathBuf {
         workspace::target_dir().join(self.name()).join(name)
     }
@@ -59,8 +59,8 @@ pub(crate) fn release(binary: &Binary) -> Result<()> {
     with_features(binary, BuildProfile::Release, &[])
 }
 
-/// Builds with features that a usual build is without. One binary at a time: what several packages ask of a dependency together is other
-/// than what each asks of it, and would be built again for the next command.
+/// Builds one binary with features that a usual build does not have. Binaries are built one at a time: several packages together would ask for
+/// other features of a dependency than each alone, and the dependency would be built again for the next command.
 pub(crate) fn with_features(binary: &Binary, profile: BuildProfile, features: &[&str]) -> Result<()> {
     let mut cargo = tool::cargo();
     cargo.args(["build", "--profile", profile.name(), "--package", binary.package, "--bin", binary.name]);

@@ -1,4 +1,4 @@
-//! The rule "a comment stands alone": comments of items that say nothing without the line below them do not come back.
+//! The rule "a comment stands alone": a comment of an item must say something without the line below it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::type_names;
 
-/// Refuses the shortest of such comments in the product. Whether a longer one is a sentence is for its readers to say.
+/// Refuses the shortest comments that do not stand alone, in the crates of the product. Longer ones are left to readers.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let mut found = Vec::new();
     for (file, text) in type_names::product(root)? {
@@ -21,7 +21,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Comments of items that are one line long and a fragment, with the numbers of their lines.
+/// Returns the comments of items that are one line long and a fragment, with their line numbers.
 fn fragments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let comments: Vec<Option<&str>> =
         text.lines().map(|line| line.trim_start().strip_prefix("///")).collect();
@@ -36,7 +36,7 @@ fn fragments(text: &str) -> impl Iterator<Item = (usize, &str)> {
     alone.into_iter()
 }
 
-/// `Frames.`, `Its name.`, `As given.`: one word, a pronoun and a noun, or a value that is not named. Help of the command line has no full stop.
+/// Whether a comment is a fragment: one word, a pronoun and a noun, or a value that is not named (`Frames.`, `Its name.`, `As given.`). Help texts have no full stop.
 fn is_fragment(comment: &str) -> bool {
     let Some(comment) = comment.strip_suffix('.') else { return false };
     let words: Vec<&str> = comment.split_whitespace().collect();

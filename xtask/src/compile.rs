@@ -1,7 +1,7 @@
-//! One build of the whole workspace: the binaries, the test programs and the examples.
+//! Builds the whole workspace once: the binaries, the test programs and the examples.
 //!
-//! Clippy stands in the place of the compiler while it does so, as `cargo clippy` puts it, but goes on to make code: what is checked is what
-//! then runs, and no dependency is compiled once for the linter and once more for the tests. Only members of the workspace are looked at.
+//! Clippy takes the place of the compiler, as in `cargo clippy`, but goes on to make code: the code that is checked is the code that runs, and
+//! no dependency is compiled once for the linter and once more for the tests. Clippy checks only members of the workspace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use crate::tool;
 
-/// Who compiles the members of the workspace.
+/// The compiler for the members of the workspace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compiler {
     Rustc,
     Clippy,
 }
 
-/// Cargo with a compiler. What one compiler has made is not used by the other.
+/// Returns a cargo command with a compiler. One compiler does not use what the other has built.
 pub(crate) fn cargo(compiler: Compiler) -> Command {
     let mut cargo = tool::cargo();
     if compiler == Compiler::Clippy {
@@ -27,8 +27,8 @@ pub(crate) fn cargo(compiler: Compiler) -> Command {
     cargo
 }
 
-/// Compiles everything, and returns what cargo says it has made; `heard` gets each message when cargo sends it. A warning is shown and is a
-/// failure, when clippy compiles.
+/// Compiles everything, and returns cargo's messages about what it has built; `heard` gets each message when cargo sends it. If clippy compiles,
+/// warnings are shown and are failures.
 pub(crate) fn everything(compiler: Compiler, mut heard: impl FnMut(&Value)) -> Result<Vec<Value>> {
     let mut cargo = cargo(compiler);
     cargo.args(["build", "--workspace", "--bins", "--tests", "--examples"]);
@@ -56,7 +56,7 @@ pub(crate) fn everything(compiler: Compiler, mut heard: impl FnMut(&Value)) -> R
     Ok(said)
 }
 
-/// What the compiler has to say about the code, as it shows it.
+/// Returns a diagnostic of the compiler as the text that it would show.
 fn diagnostic(message: &Value) -> Option<&str> {
     let about = &message["message"];
     let counts =

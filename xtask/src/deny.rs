@@ -1,19 +1,19 @@
-//! `cargo deny`: which licences and sources the crates may have, and which of them are known to be broken (`deny.toml`).
+//! Runs `cargo deny`, which checks the licences and sources of crates, and whether they have security advisories (`deny.toml`).
 
 use anyhow::{Context, Result, bail};
 
 use crate::setup::Step;
 use crate::{tool, workspace};
 
-/// Where advisories are kept; asked for by name when they cannot be fetched.
+/// The repository of advisories, named in the message if it cannot be fetched.
 const DATABASE: &str = "https://github.com/RustSec/advisory-db";
 
-/// Whether it is there.
+/// Whether cargo-deny is installed.
 pub(crate) fn is_here() -> bool {
     tool::find("cargo-deny").is_some()
 }
 
-/// What brings it. Built without optimisation: it runs for seconds.
+/// Returns the step that installs cargo-deny. It is built without optimisation, because it runs for seconds.
 pub(crate) fn step() -> Step {
     let dir = crate::setup::quoted(&workspace::tools_dir());
     Step {
@@ -25,7 +25,7 @@ pub(crate) fn step() -> Step {
     }
 }
 
-/// Licences, bans and sources always; advisories if their database can be fetched.
+/// Checks licences, bans and sources, and advisories if their database can be fetched.
 pub(crate) fn check() -> Result<()> {
     eprintln!("deny: licences, bans, sources");
     tool::run(tool::cargo().args(["deny", "--log-level", "error", "check", "licenses", "bans", "sources"]))?;
@@ -42,7 +42,7 @@ fn last_line(error: &anyhow::Error) -> String {
     error.to_string().lines().next_back().unwrap_or_default().trim().to_owned()
 }
 
-/// What `cargo xtask lint` checks: the parts that need no network.
+/// Checks the parts that need no network, for `cargo xtask lint`, if cargo-deny is installed.
 pub(crate) fn check_if_here() -> Result<()> {
     if !is_here() {
         eprintln!("deny: cargo-deny is not here; `cargo xtask dist` brings it");

@@ -1,4 +1,4 @@
-//! The daemon of an earlier commit: the other side of upgrades and downgrades.
+//! Builds daemons of earlier commits, with which upgrades and downgrades are tested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::{tool, workspace};
 pub(crate) const OTHER_LAYOUT: &str = "9c22607";
 /// A commit with the express lane, whose maps had layout 7.
 pub(crate) const WITH_LANE: &str = "202f430";
-/// A commit whose maps have the layout of today, and whose kernel program is another one: it goes on with the maps that it finds.
+/// A commit whose maps have today's layout, and whose kernel program is another one: its daemon adopts the maps that it finds.
 pub(crate) const SAME_LAYOUT: &str = "3ec06f5";
 
-/// A build of an earlier commit, from the history of this repository.
+/// Builds the daemon of an earlier commit, from the history of this repository, unless it is built already.
 pub(crate) fn build(commit: &str) -> Result<PathBuf> {
     let built = aside(commit);
     if built.exists() {
@@ -36,25 +36,25 @@ pub(crate) fn build(commit: &str) -> Result<PathBuf> {
 pub(crate) fn build_aside(sources: &Path, name: &str, words: &[&str]) -> Result<PathBuf> {
     let mut cargo = tool::cargo();
     cargo.current_dir(sources).args(["build", "--quiet", "--workspace", "--bin", "ratelimit"]).args(words);
-    // Not by a variable: the build script's own cargo would see it.
+    // The directory is not set by a variable, because the build script's own cargo would see it.
     cargo.arg("--config").arg(format!("build.build-dir={:?}", workspace::target_dir()));
     cargo.arg("--target-dir").arg(dir().join(name));
     tool::run(&mut cargo)?;
     Ok(aside(name))
 }
 
-/// Where a build of this name is, or will be.
+/// Returns the path of a build with this name.
 pub(crate) fn aside(name: &str) -> PathBuf {
     dir().join(name).join("debug").join("ratelimit")
 }
 
-/// Where sources and builds that take over from this commit's are.
+/// Returns the directory of the sources and builds that take over from this commit's.
 fn dir() -> PathBuf {
     workspace::target_dir().join("earlier")
 }
 
 /// Gives the packages of a source tree a version of their own. Cargo tells packages of two trees apart by name, version and place below the
-/// tree, and would take what it has built for one for the other's: this commit's, or another earlier one's.
+/// tree, so with equal versions it would take the build of one commit for that of another.
 fn rename_version(sources: &Path, commit: &str) -> Result<()> {
     let manifest = sources.join("Cargo.toml");
     let text =

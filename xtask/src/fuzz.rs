@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: libFuzzer, coverage and all, with the one toolchain that everything else is built with.
+//! `cargo xtask fuzz`: runs libFuzzer with coverage, built with the toolchain that everything else is built with.
 //!
 //! cargo-fuzz asks for a nightly compiler because of the address sanitizer. Coverage needs none: it is an LLVM pass, and the compiler takes
 //! its flags as they are. The targets have no unsafe code that a sanitizer could catch.
@@ -14,11 +14,11 @@ use crate::outcome::Ending;
 use crate::setup::{self, Install, Need};
 use crate::{tool, workspace};
 
-/// Ways into the program; `ratelimit_tests::fuzz` has them.
+/// The fuzz targets, which are in `ratelimit_tests::fuzz`.
 const TARGETS: [&str; 11] =
     ["capture", "front", "grpc", "http", "packets", "policy", "protocol", "resp", "state", "store", "text"];
 
-/// What libFuzzer's coverage is made of.
+/// The compiler flags for libFuzzer's coverage.
 const COVERAGE: [&str; 7] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -26,16 +26,16 @@ const COVERAGE: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    // Overflow is a mistake here too.
+    // Overflow is an error in fuzzing too.
     "-Cdebug-assertions",
 ];
 
-/// How the build differs from a release. Most of a build is crates that an input hardly runs through, so they are optimised a little, and what
-/// every input runs through is optimised fully.
+/// The differences of the profile from a release. Crates that an input hardly runs through are most of the build and are optimised a little; those
+/// that every input runs through are optimised fully.
 const PROFILE: [&str; 7] = [
     "opt-level=1",
     "codegen-units=16",
-    // One piece of code per crate: the optimiser must not drop the tables that libFuzzer reads.
+    // Without link-time optimisation the optimiser cannot drop the tables that libFuzzer reads.
     "lto='off'",
     "strip='none'",
     "package.libfuzzer-sys.opt-level=3",
@@ -46,9 +46,9 @@ const PROFILE: [&str; 7] = [
 /// The C++ compiler that libFuzzer is built with.
 const COMPILER: Need = Need::Executable { name: "c++", package: "g++" };
 
-/// One input may take this long by the clock on the wall: beside other work a fuzzer has a fraction of a CPU.
+/// Seconds of real time that one input may take: beside other work a fuzzer has a fraction of a CPU.
 const TIMEOUT_S: u32 = 60;
-/// One input may take this many megabytes of memory.
+/// Megabytes of memory that one input may take.
 const MEMORY_MB: u32 = 2048;
 
 #[derive(clap::Args)]
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     Err(Ending::Told.into())
 }
 
-/// A directory of its own, because of the flags; a target by name, so that build scripts are built without them.
+/// Builds the fuzzer, in a directory of its own because of the flags. The target is named, so that build scripts are built without the flags.
 fn build() -> Result<PathBuf> {
     let rustc = tool::output(tool::command("rustc").arg("-vV"))?;
     let Some(host) = rustc.lines().find_map(|line| line.strip_prefix("host: ")) else {
@@ -110,14 +110,14 @@ fn build() -> Result<PathBuf> {
     Ok(dir.join(host).join("release").join("fuzz"))
 }
 
-/// What libFuzzer says while it runs, of the last run.
+/// Returns the log of the last run of a target.
 fn log_of(target: &str) -> Result<PathBuf> {
     let dir = workspace::target_dir().join("fuzz").join("log");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     Ok(dir.join(target))
 }
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Figures {
     executions: u64,
@@ -126,7 +126,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// From a line such as `#63903 DONE   cov: 871 ft: 3380 corp: 868/10Kb lim: 49 exec/s: 31951 rss: 34Mb`.
+    /// Reads the figures from a line such as `#63903 DONE   cov: 871 ft: 3380 corp: 868/10Kb lim: 49 exec/s: 31951 rss: 34Mb`.
     fn of(said: &str) -> Option<Self> {
         let line = said.lines().rev().find(|line| line.contains("\tDONE "))?;
         let word = |name: &str| line.split_whitespace().skip_while(|word| *word != name).nth(1);
@@ -147,7 +147,7 @@ fn found_dir() -> PathBuf {
     workspace::target_dir().join("fuzz").join("found")
 }
 
-/// What is new goes to a directory under target; the corpus of the repository is only read.
+/// Returns the command of a run. New inputs go to a directory under target; the corpus of the repository is only read.
 fn command(fuzzer: &PathBuf, target: &str, seconds: u32) -> Result<Command> {
     let grown = workspace::target_dir().join("fuzz").join("corpus").join(target);
     for dir in [&grown, &found_dir()] {
@@ -166,7 +166,7 @@ fn command(fuzzer: &PathBuf, target: &str, seconds: u32) -> Result<Command> {
     Ok(command)
 }
 
-/// `60s`, `5m`, `1h`.
+/// Parses a time such as `60s`, `5m` or `1h`.
 pub(crate) fn seconds(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no time; use one such as 60s, 5m or 1h");
     let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
@@ -198,7 +198,7 @@ mod tests {
                     #63903\tDONE   cov: 871 ft: 3380 corp: 868/10Kb lim: 49 exec/s: 31951 rss: 34Mb\n";
         let figures = Figures { executions: 63_903, edges: 871, inputs: 868 };
         assert_eq!(Figures::of(said), Some(figures));
-        // One that broke has no such line.
+        // A run that crashed has no such line.
         assert_eq!(Figures::of("#2\tINITED cov: 3\nSUMMARY: libFuzzer: deadly signal\n"), None);
     }
 

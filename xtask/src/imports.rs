@@ -1,7 +1,7 @@
-//! Which file of a crate imports which: read from the syntax, tests left out.
+//! Finds which files of a crate import which others, from the syntax, without tests.
 //!
-//! A name that a module only hands on leads to the file that defines it, so `mod.rs` of a folder is no detour. A module that declares or
-//! hands on what is below it does not import that by doing so.
+//! A name that a module only re-exports leads to the file that defines it, so `mod.rs` of a folder is no detour. A module that declares or
+//! re-exports items below it does not import them by that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,31 +12,31 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree};
 
-/// The names of a module and those around it, from the root of the crate.
+/// The path of a module, as names from the root of the crate.
 type ModulePath = Vec<String>;
 
-/// Files, each with the files that it imports; relative to `src`.
+/// Files, each with the files that it imports; paths are relative to `src`.
 pub(crate) type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// What one file says of others.
+/// The names that one file brings in and uses.
 #[derive(Default)]
 struct Module {
     file: String,
     /// Names that `use` brings in.
     brought: BTreeMap<String, Brought>,
-    /// What the file uses.
+    /// Paths that the file uses.
     used: Vec<ModulePath>,
 }
 
 /// A name that `use` brings in.
 struct Brought {
-    /// Where it comes from.
+    /// The path that the name comes from.
     origin: ModulePath,
-    /// Whether others than the module and what is below it can go by that name.
+    /// Whether the name is re-exported, so that modules outside can use it.
     is_handed_on: bool,
 }
 
-/// The imports of the crate `name`, whose sources are in `src`.
+/// Returns the imports of the crate `name`, whose sources are in `src`.
 pub(crate) fn of_crate(src: &Path, name: &str) -> Result<Imports> {
     let mut modules = BTreeMap::new();
     let mut files = Vec::new();
@@ -67,7 +67,7 @@ fn imported(user: &ModulePath, module: &Module, modules: &BTreeMap<ModulePath, M
     files.filter(|file| **file != module.file).cloned().collect()
 }
 
-/// The file that defines the item at `path`, as the module `user` sees it; none for the root of the crate and what is not of this crate.
+/// Returns the file that defines the item at `path`, as the module `user` sees it; `None` for the root of the crate and for items of other crates.
 fn definer<'a>(
     user: &ModulePath,
     path: &[String],
@@ -76,7 +76,7 @@ fn definer<'a>(
 ) -> Option<&'a String> {
     let depth = (0..=path.len()).rev().find(|depth| modules.contains_key(&path[..*depth]))?;
     let module = &modules[&path[..depth]];
-    // An item may have the name of a module that its file has brought in for itself.
+    // An item may have the same name as a module that its file has brought in only for itself.
     let is_seen = |brought: &&Brought| brought.is_handed_on || user.starts_with(&path[..depth]);
     let brought = path.get(depth).and_then(|name| module.brought.get(name)).filter(is_seen);
     match brought {
@@ -98,7 +98,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Where a path as written leads, if that is into this crate.
+    /// Returns the absolute path for a path as written, if it leads into this crate.
     fn absolute(&self, written: &[String]) -> Option<ModulePath> {
         let (first, rest) = written.split_first()?;
         let below = || self.path.iter().chain(written).cloned().collect::<ModulePath>();
@@ -160,7 +160,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Paths among the tokens of a macro, which are no syntax yet.
+    /// Reads paths among the tokens of a macro, which are not parsed as syntax.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut written: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -252,7 +252,7 @@ fn is_of_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Rust files below a directory, relative to it.
+/// Lists the Rust files below a directory, relative to it.
 fn list(src: &Path, files: &mut Vec<String>) -> Result<()> {
     let mut dirs = vec![src.to_owned()];
     while let Some(dir) = dirs.pop() {
@@ -269,7 +269,7 @@ fn list(src: &Path, files: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are the module `a::b`.
+/// Returns the module of a file: `a/b.rs` and `a/b/mod.rs` are the module `a::b`.
 fn module_path(file: &str) -> ModulePath {
     let stem = file.trim_end_matches(".rs");
     let stem = if ["lib", "main", "mod"].contains(&stem) { "" } else { stem.trim_end_matches("/mod") };
@@ -280,7 +280,7 @@ fn module_path(file: &str) -> ModulePath {
 mod tests {
     use super::*;
 
-    /// A crate in a directory of its own, with the imports of its files.
+    /// Writes a crate into a directory of its own, and returns the imports of its files.
     fn read(name: &str, files: &[(&str, &str)]) -> Imports {
         let src = std::env::temp_dir().join(format!("xtask-imports-{name}-{}", std::process::id()));
         for (file, text) in files {

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, where unsafe code may live, the words of the glossary, and links in comments.
+//! `cargo xtask lint`: checks formatting, clippy, where unsafe code may live, the words of the glossary, and links in comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::setup::{self, Install};
 use crate::{comments, deny, structure, tool, type_names, words, workspace};
 
-/// The workspace denies `unsafe_code`; a file that needs it opts out with an attribute, and only these may.
+/// The files that may opt out of `unsafe_code`, which the workspace denies, with an attribute.
 const MAY_OPT_OUT: [&str; 14] = [
     "ratelimit-common/src/abi/layout.rs",
     // Two instructions that neither the compiler nor the verifier sees through.
@@ -44,15 +44,15 @@ pub(crate) fn run(install: Install) -> Result<()> {
     check_links()
 }
 
-/// Every link from a comment leads to something, private items included. Not a part of `cargo xtask test`: that compiles dependencies to run them, and
-/// rustdoc wants them checked, as clippy does.
+/// Checks that every link in a comment has a target, private items included. It is no part of `cargo xtask test`, which compiles dependencies to run them:
+/// rustdoc needs them compiled for checking only, as clippy does.
 fn check_links() -> Result<()> {
     let mut cargo = tool::cargo();
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     tool::run(cargo.args(["doc", "--workspace", "--no-deps", "--document-private-items"]))
 }
 
-/// The checks that are no part of a build by clippy (`compile.rs`), without the setup.
+/// Runs the checks that are no part of a build by clippy (`compile.rs`), without the setup.
 pub(crate) fn check_all_but_host_crates() -> Result<()> {
     eprintln!("lint: formatting");
     tool::run(tool::cargo().args(["fmt", "--all", "--check"]))
@@ -73,9 +73,9 @@ pub(crate) fn check_all_but_host_crates() -> Result<()> {
     clippy_kernel_program()
 }
 
-/// A pass of its own: on the host the kernel binary's panic handler would collide with std's. `core` is compiled from
-/// source, which stable refuses unless RUSTC_BOOTSTRAP says that we know; a separate target directory keeps that
-/// variable from invalidating what the host pass has built.
+/// Runs clippy over the kernel program, in a pass of its own: on the host the panic handler would collide with that of std. `core` is
+/// compiled from source, which a stable compiler refuses unless RUSTC_BOOTSTRAP is set. A separate target directory keeps that
+/// variable from invalidating the builds of the host pass.
 fn clippy_kernel_program() -> Result<()> {
     let mut cargo = tool::cargo();
     cargo.env("RUSTC_BOOTSTRAP", "1");
@@ -117,7 +117,7 @@ fn check_unsafe_places(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Line numbers of attributes that let unsafe code in. An attribute starts a line and may go on over several.
+/// Returns the line numbers of attributes that permit unsafe code. An attribute starts a line and may span several.
 fn opt_outs(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     let mut lines = text.lines().zip(1..);

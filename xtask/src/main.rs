@@ -1,4 +1,4 @@
-//! `cargo xtask`: what a developer types. Parses the command line and hands over to one file per command.
+//! `cargo xtask`: the commands of a developer. Parses the command line and hands over to one file per command.
 //!
 //! Nothing here links against the limiter: xtask drives cargo, the package manager and network namespaces, so it
 //! builds in seconds on a machine that has nothing but rustup.
@@ -96,7 +96,7 @@ mod tests {
     use clap::Parser as _;
     use std::fs;
 
-    /// Lines of code that begin with `cargo xtask`, with what their brackets and capital letters stand for.
+    /// Returns the lines of code that begin with `cargo xtask`, with values in place of their brackets and capital letters.
     fn commands(page: &str) -> impl Iterator<Item = String> + '_ {
         let lines = page.lines().filter_map(|line| {
             let code = line.trim_start().trim_start_matches("$ ");

@@ -1,11 +1,11 @@
-//! `cargo xtask mutants`: faults put into the code by the thousand, one at a time, and whether the unit tests notice.
+//! `cargo xtask mutants`: puts thousands of faults into the code, one at a time, and finds out whether the unit tests notice.
 //!
 //! ```text
 //! cargo-mutants --list -> fault -> switch -> tree -> witnesses -> noticed.txt, missed.txt
 //! ```
-//! cargo-mutants says which faults there are. All of an area are compiled into one program, each behind a number (`switch`), and the tests run once
-//! for each number (`witnesses`): compiling for each fault would take a minute, the tests take a second. Only what cannot be switched, such as a
-//! constant, is compiled alone. A run that is stopped goes on where it was. `.cargo/mutants.toml` has what is left out, with the reason.
+//! cargo-mutants lists the faults. All faults of an area are compiled into one program, each behind a number (`switch`), and the tests run once for
+//! each number (`witnesses`): compiling for each fault would take a minute, the tests take a second. Only faults that cannot be switched, such as in a
+//! constant, are compiled alone. A run that is stopped goes on where it was. `.cargo/mutants.toml` lists the faults that are left out, with the reason.
 
 mod computed;
 mod fault;
@@ -35,11 +35,11 @@ use crate::peer::{Peer, Source};
 use crate::setup::{self, Install, Need};
 use crate::{tool, workspace};
 
-/// What is enough, in percent.
+/// The percentage of faults that the tests have to notice.
 const WANTED: usize = 90;
 
-/// Faults that nobody can notice and that `.cargo/mutants.toml` has with their reasons, in vain: cargo-mutants 27.1 leaves out no field of a structure by
-/// an expression.
+/// Faults that no test can notice. `.cargo/mutants.toml` has their reasons, but cargo-mutants 27.1 cannot leave out fields of a structure by an expression,
+/// so they are left out here.
 const UNNOTICEABLE: [&str; 3] = [
     "delete field start from struct Self expression in Frame<'a>::again",
     "delete field end from struct Self expression in Frame<'a>::again",
@@ -51,33 +51,33 @@ const CARGO_MUTANTS: Need = Need::Peer(Peer {
     source: Source::Cargo("cargo-mutants --version 27.1.0 --debug"),
 });
 
-/// Instead of the test that failed first, where tests did not come to an end.
+/// The word in place of the test that failed first, if the tests did not end.
 const NO_END: &str = "no end";
 
-/// Where faults go, and who ought to notice.
+/// An area of the code for faults, and the tests that ought to notice them.
 struct Area {
     name: &'static str,
     package: &'static str,
-    /// Below the package; all of its library if there is none.
+    /// Files of the area, relative to the package; the whole library if there is none.
     files: &'static [&'static str],
-    /// One after the other: a fault that the first have noticed is not shown to the next. Those that are quick come first.
+    /// The tests, the quick ones first: a fault that the first have noticed is not shown to the next.
     asked: &'static [Tests],
 }
 
 /// Tests that are asked about a fault.
 #[derive(Clone, Copy)]
 struct Tests {
-    /// The package that they are in.
+    /// The package of the tests.
     package: &'static str,
-    /// Which program of it.
+    /// The options that select the test program of the package.
     program: &'static [&'static str],
-    /// What their names begin with; all of them if there is none.
+    /// The beginnings of the names of the tests; all tests if there is none.
     names: &'static [&'static str],
-    /// What the names of those begin with that are left out.
+    /// The beginnings of the names of tests that are left out.
     without: &'static [&'static str],
 }
 
-/// Tests of the packet path that compare the express lane with the limiter, packet by packet: a minute, where all others take a second.
+/// Tests of the packet path that compare the express lane with the limiter, packet by packet. They take a minute, all others together a second.
 const LANE: [&str; 4] = [
     "express::tests::crowded::who_is_in_a",
     "express::tests::a_packet_ends_in_the_lane",
@@ -90,9 +90,9 @@ impl Tests {
         Self { package, program: &["--lib"], names, without: &[] }
     }
 
-    /// Those of the packet path that are short.
+    /// The short tests of the packet path.
     const PACKETS: Self = Self { package: "ratelimit-ebpf", program: &["--lib"], names: &[], without: &LANE };
-    /// Those of the packet path that are long.
+    /// The long tests of the packet path.
     const LANE: Self = Self::of_library("ratelimit-ebpf", &LANE);
 }
 
@@ -101,7 +101,7 @@ const AREAS: [Area; 5] = [
         name: "common",
         package: "ratelimit-common",
         files: &[],
-        // The promises of buckets and windows are a program of their own, which takes more than a minute.
+        // The tests of the promises of buckets and windows are a program of their own, which takes more than a minute.
         asked: &[
             Tests::of_library("ratelimit-common", &[]),
             Tests::PACKETS,
@@ -130,7 +130,7 @@ const AREAS: [Area; 5] = [
     },
 ];
 
-/// Areas of one package are compiled together.
+/// The packages with areas. Areas of one package are compiled together.
 const PACKAGES: [&str; 3] = ["ratelimit-common", "ratelimit-ebpf", "ratelimit-user"];
 
 const NAMES: [&str; 5] = [AREAS[0].name, AREAS[1].name, AREAS[2].name, AREAS[3].name, AREAS[4].name];
@@ -180,7 +180,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     Err(Ending::Told.into())
 }
 
-/// Puts the faults of some areas of a package in, and says whether enough are noticed in each.
+/// Puts in the faults of some areas of a package, and returns whether enough of them are noticed in each area.
 fn examine(package: &str, areas: &[&Area], tree: &Tree, options: &Options) -> Result<bool> {
     let listed = areas.iter().map(|area| faults(area, options)).collect::<Result<Vec<_>>>()?;
     let findings = areas.iter().map(|area| Findings::open(area)).collect::<Result<Vec<_>>>()?;
@@ -215,7 +215,7 @@ fn examine(package: &str, areas: &[&Area], tree: &Tree, options: &Options) -> Re
     Ok(is_enough)
 }
 
-/// The faults of an area, or a sample of them.
+/// Returns the faults of an area, or a sample of them.
 fn faults(area: &Area, options: &Options) -> Result<Vec<Fault>> {
     let listed = tool::output(tool::cargo().args(["mutants", "--list", "--json"]).args(which(area)))?;
     let mut faults = fault::listed(&listed)?;
@@ -226,10 +226,10 @@ fn faults(area: &Area, options: &Options) -> Result<Vec<Fault>> {
     Ok(sample)
 }
 
-/// How many faults are asked about at a time, each in a program of its own.
+/// The number of faults that are tested at a time, each in a process of its own.
 const AT_A_TIME: usize = 2;
 
-/// Shows every fault that can be switched on to one program of tests after the other, until one notices. Returns how long each may take.
+/// Shows every fault that can be switched on to one test program after the other, until one notices. Returns how long each program may take.
 fn switch_on(
     asked: &[Tests],
     tree: &Tree,
@@ -264,7 +264,7 @@ fn switch_on(
     Ok(patience)
 }
 
-/// Those that cannot be switched on: each in a build of its own.
+/// Tests the faults that cannot be switched on, each in a build of its own.
 fn put_in_alone(
     area: &Area,
     tree: &Tree,
@@ -274,7 +274,7 @@ fn put_in_alone(
 ) -> Result<()> {
     for fault in faults.iter().filter(|fault| !found.is_known(fault)).collect::<Vec<_>>() {
         for (tests, patience) in area.asked.iter().zip(patience) {
-            // Those that are asked last take longest to build, and most faults are noticed before.
+            // Each test program is built only when it is needed: the last ones take longest to build, and most faults are noticed before.
             let program = match tree.alone(tests, fault)? {
                 Build::Programs(programs) => programs.into_iter().next().context("no program was built")?,
                 Build::Complaints(_) => {
@@ -301,12 +301,12 @@ fn which(area: &Area) -> Vec<String> {
     words
 }
 
-/// Every so many faults, so that about as many are left as were asked for.
+/// Returns the step between faults of a sample, so that about as many are chosen as were asked for.
 fn shards(faults: usize, wanted: u32) -> usize {
     faults.div_ceil(wanted as usize).max(1)
 }
 
-/// What has been found out, in earlier runs too, one line for each fault.
+/// The findings of this run and of earlier ones, kept in files with one line for each fault.
 struct Findings {
     dir: PathBuf,
     /// Faults that tests noticed, each with the test that failed first.
@@ -314,7 +314,7 @@ struct Findings {
     missed: BTreeSet<String>,
     /// Faults that do not compile.
     impossible: BTreeSet<String>,
-    /// Faults that do not compile beside the others. Few of them do alone.
+    /// Faults that do not compile beside the others. Few of them compile alone.
     refused: BTreeSet<String>,
 }
 
@@ -332,12 +332,12 @@ impl Findings {
         Ok(Self { dir, noticed, missed: BTreeSet::new(), impossible, refused: BTreeSet::new() })
     }
 
-    /// Whether there is nothing more to find out.
+    /// Whether nothing more can be found out about a fault.
     fn is_settled(&self, fault: &Fault) -> bool {
         self.noticed.contains_key(&fault.name) || self.impossible.contains(&fault.name)
     }
 
-    /// Whether somebody was asked.
+    /// Whether tests have been run with a fault.
     fn is_known(&self, fault: &Fault) -> bool {
         self.is_settled(fault) || self.missed.contains(&fault.name)
     }
@@ -372,7 +372,7 @@ impl Findings {
             .with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Writes down which of these were not noticed, and counts.
+    /// Writes the list of faults that were not noticed, and returns the score.
     fn close(&self, faults: &[Fault]) -> Result<Score> {
         self.write_missed()?;
         let count = |is: &dyn Fn(&Fault) -> bool| faults.iter().filter(|fault| is(fault)).count();
@@ -387,7 +387,7 @@ impl Findings {
     }
 }
 
-/// The lines of a file that need not be there.
+/// Returns the lines of a file; none if it does not exist.
 fn lines(file: &Path) -> Result<BTreeSet<String>> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
@@ -396,11 +396,11 @@ fn lines(file: &Path) -> Result<BTreeSet<String>> {
     }
 }
 
-/// How many faults were noticed, of those that compile.
+/// The numbers of faults that compile and of those that were noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Score {
     noticed: usize,
-    /// Of those that were noticed, by tests that did not come to an end.
+    /// Of the noticed faults, those whose tests did not end.
     endless: usize,
     missed: usize,
     impossible: usize,

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: the exit codes of the project, and the one place that prints errors.
+//! The endings of a command that fails: the exit codes of the project, and the one place that prints errors.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ pub(crate) enum Ending {
     SomethingMissing,
     /// The command needs root.
     NotPermitted { command: &'static str },
-    /// The command has said all there is to say, only the exit code is left.
+    /// The command has printed its failure itself, and only the exit code is left.
     Told,
     /// Ctrl-C, SIGTERM or SIGHUP; by now everything is cleaned up.
     Interrupted,
@@ -41,7 +41,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
     match ending {
         Some(Ending::NotPermitted { .. }) => ExitCode::from(4),
-        // 128 + SIGINT, what a shell reports for a command that Ctrl-C ended.
+        // A shell reports 128 + SIGINT for a command that Ctrl-C ended.
         Some(Ending::Interrupted) => ExitCode::from(130),
         Some(Ending::SomethingMissing | Ending::Told) | None => ExitCode::FAILURE,
     }

@@ -1,4 +1,4 @@
-//! Those that `cargo xtask bench --requests` compares with: fetched for this checkout, never vendored, never installed as a service.
+//! The peers that `cargo xtask bench --requests` compares with: fetched for this checkout, never vendored, never installed as a service.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use anyhow::Result;
 
 use crate::setup::{self, DebianFile, Install, Need, Step, quoted};
 
-/// A program that this checkout has for itself: to compare with, or to test with.
+/// A program for comparisons or tests that only this checkout has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) executable: &'static str,
     pub(crate) source: Source,
 }
 
-/// Where a peer comes from.
+/// The source of a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Debian(DebianFile),
-    /// What `cargo install` is told.
+    /// The arguments of `cargo install`.
     Cargo(&'static str),
 }
 
@@ -31,13 +31,13 @@ const THROTTLECRAB: Need = Need::Peer(Peer {
 });
 const LIMITADOR: Need =
     Need::Peer(Peer { executable: "limitador-rls", source: Source::Cargo("--path tests/peers/limitador") });
-/// Without it throttlecrab is built without gRPC, and says so only when it is started.
+/// The compiler of protocol buffers. Without it throttlecrab is built without gRPC, and says so only when it is started.
 const PROTOC: Need = Need::Executable { name: "protoc", package: "protobuf-compiler" };
 const REDIS_BENCHMARK: Need = Need::Executable { name: "redis-benchmark", package: "redis-tools" };
 const WRK: Need = Need::Executable { name: "wrk", package: "wrk" };
 const H2LOAD: Need = Need::Executable { name: "h2load", package: "nghttp2-client" };
 
-/// What each part of the comparison takes.
+/// The needs of each part of the comparison.
 const PARTS: [(&str, &[Need]); 7] = [
     ("resp", &[REDIS_BENCHMARK, Need::RedisServer, PROTOC, THROTTLECRAB]),
     ("http", &[WRK, NGINX, PROTOC, THROTTLECRAB]),
@@ -48,8 +48,8 @@ const PARTS: [(&str, &[Need]); 7] = [
     ("memory", &[]),
 ];
 
-/// Installs what the chosen parts take; all parts if none is named. A peer that cannot be had is told of and left out: the comparison with
-/// the others is still worth something.
+/// Installs the needs of the chosen parts; of all parts if none is named. A need that cannot be installed is reported and left out: the
+/// comparison with the other peers is still useful.
 pub(crate) fn ensure(only: &[String], install: Install) -> Result<()> {
     let needs = needs(only);
     if install == Install::PrintOnly {
@@ -75,7 +75,7 @@ fn needs(only: &[String]) -> Vec<Need> {
     needs
 }
 
-/// Builds it beside everything else that this checkout keeps to itself, at the lowest priority.
+/// Returns the step that builds a peer in the tools directory of this checkout, at the lowest priority.
 pub(crate) fn build_step(tools_dir: &Path, peer: Peer, words: &str) -> Step {
     let (dir, name) = (quoted(tools_dir), peer.executable);
     Step {

@@ -32,8 +32,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let on_interface = !options.iface.is_empty();
     let needs = if on_interface { &[Need::BpfFileSystem][..] } else { &setup::NAMESPACES };
     setup::ensure_as_root(&[&setup::KERNEL_BUILD, needs].concat(), install, "run")?;
-    // Early: a wrong name should not cost the minutes of a build. Absolute: children run in the repository, not where
-    // the command was typed.
+    // The path is checked early, because a wrong name should not cost the minutes of a build. It is made absolute, because children
+    // run in the repository, not where the command was typed.
     let policy = match &options.policy {
         Some(path) => {
             Some(path.canonicalize().with_context(|| format!("cannot find the policy {}", path.display()))?)
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     demo::run(profile, policy, Duration::from_secs(options.seconds), options.trace.as_deref())
 }
 
-/// An interface gets what operators run. So does the demonstration where that has been built before: there is less to build again.
+/// Returns the profile to build: that of operators for an interface, and also for the demonstration if it was built before, because less is built then.
 fn profile(on_interface: bool) -> BuildProfile {
     if on_interface || BuildProfile::Release.path_of(Binary::RATELIMIT.name).exists() {
         BuildProfile::Release
@@ -60,7 +60,7 @@ fn profile(on_interface: bool) -> BuildProfile {
     }
 }
 
-/// Becomes the daemon, so that every signal reaches it and its exit code is ours.
+/// Replaces this process by the daemon, so that every signal reaches it and its exit code is ours.
 fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>, trace: Option<&str>) -> Result<()> {
     let policy = match policy {
         Some(path) => path,
@@ -79,7 +79,7 @@ fn on_interfaces(interfaces: &[String], policy: Option<PathBuf>, trace: Option<&
     Err(error).context("cannot start target/release/ratelimit")
 }
 
-/// In the target directory rather than a temporary one: the daemon reads it again on SIGHUP, so it can be edited.
+/// Writes the built-in policy into the target directory rather than a temporary one, so that it can be edited: the daemon reads it again on SIGHUP.
 fn write_built_in_policy() -> Result<PathBuf> {
     let path = workspace::target_dir().join("built-in-policy.toml");
     fs::write(&path, policy::BUILT_IN).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,5 +1,5 @@
-//! From a fresh machine to one that can run the command: each command names its needs, and what is missing becomes
-//! a list of shell lines that are either run with a progress line each, or printed (`--no-install`).
+//! Prepares a fresh machine for a command: each command names its needs, and missing ones become a list of shell lines
+//! that are either run with a progress line each, or printed (`--no-install`).
 //!
 //! A shell line, not a function, is the unit: what `--no-install` prints is exactly what would have been run.
 
@@ -33,13 +33,13 @@ pub(crate) enum Need {
         name: &'static str,
         package: &'static str,
     },
-    /// Where pins live. systemd mounts it; containers and small systems often do not.
+    /// The BPF file system. systemd mounts it; containers and small systems often do not.
     BpfFileSystem,
     /// Prometheus' checker of metrics, for the tests.
     Promtool,
     /// Servers that the tests start and kill themselves.
     RedisServer,
-    /// Somebody to compare with.
+    /// A program to compare with.
     Peer(Peer),
     /// A program that is fetched for this checkout.
     Fetched(Fetched),
@@ -49,10 +49,10 @@ pub(crate) enum Need {
     CargoDeny,
 }
 
-/// What compiling the kernel program takes.
+/// The needs of compiling the kernel program.
 pub(crate) const KERNEL_BUILD: [Need; 2] = [Need::RustSrc, Need::BpfLinker];
 pub(crate) const LINTERS: [Need; 2] = [Need::Clippy, Need::Rustfmt];
-/// What private namespaces with real traffic take.
+/// The needs of private namespaces with real traffic.
 pub(crate) const NAMESPACES: [Need; 8] = [
     Need::Executable { name: "ip", package: "iproute2" },
     Need::Executable { name: "ping", package: "iputils-ping" },
@@ -60,12 +60,12 @@ pub(crate) const NAMESPACES: [Need; 8] = [
     Need::Executable { name: "setpriv", package: "util-linux" },
     Need::Executable { name: "mount", package: "mount" },
     Need::Executable { name: "umount", package: "mount" },
-    // A disk that hangs.
+    // fsfreeze makes a disk hang.
     Need::Executable { name: "fsfreeze", package: "util-linux" },
     Need::Executable { name: "mkfs.ext4", package: "e2fsprogs" },
 ];
 
-/// What tests of limits across hosts take: real servers, and certificates for them.
+/// The needs of tests of limits across hosts: real servers, and certificates for them.
 pub(crate) const REDIS: [Need; 4] = [
     Need::Executable { name: "redis-cli", package: "redis-tools" },
     Need::Executable { name: REDIS_CHECK, package: "redis-tools" },
@@ -73,7 +73,7 @@ pub(crate) const REDIS: [Need; 4] = [
     Need::RedisServer,
 ];
 
-/// What tests of the decision service take: programs and a library that were written for Redis.
+/// The needs of tests of the decision service: programs and a library that were written for Redis.
 pub(crate) const REDIS_CLIENTS: [Need; 4] = [
     Need::Executable { name: "redis-benchmark", package: "redis-tools" },
     Need::Executable { name: "script", package: "bsdutils" },
@@ -81,7 +81,7 @@ pub(crate) const REDIS_CLIENTS: [Need; 4] = [
     Need::Fetched(Fetched::PythonRedis),
 ];
 
-/// What real proxies and a fuzzer take that ask the decision service.
+/// The needs of tests in which real proxies and a fuzzer ask the decision service.
 pub(crate) const PROXIES: [Need; 7] = [
     Need::Executable { name: "python3", package: "python3-venv" },
     Need::Executable { name: "dpkg-deb", package: "dpkg" },
@@ -92,11 +92,11 @@ pub(crate) const PROXIES: [Need; 7] = [
     Need::Fetched(Fetched::Schemathesis),
 ];
 
-/// What the test of the dashboard takes: a real browser, without a screen and without the parts that need one (100 MB).
+/// The needs of the test of the dashboard: a real browser without a screen, and without the parts that need one (100 MB).
 pub(crate) const BROWSER: [Need; 1] =
     [Need::Executable { name: "chromium-headless-shell", package: "chromium-headless-shell" }];
 
-/// What tests of the packages' parts take: manual pages, and the unit.
+/// The needs of tests of manual pages and of the systemd unit.
 pub(crate) const PAGES: [Need; 2] = [
     Need::Executable { name: "mandoc", package: "mandoc" },
     Need::Executable { name: "systemd-analyze", package: "systemd" },
@@ -107,14 +107,14 @@ const REDIS_CHECK: &str = "redis-check-rdb";
 
 const BPFFS: &str = "/sys/fs/bpf";
 
-/// One shell line and what to say while it runs.
+/// One shell line, and the message while it runs.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) does: String,
     pub(crate) command: String,
 }
 
-/// Returns once everything in `needs` is there.
+/// Makes sure that everything in `needs` is there: installs what is missing, or prints the commands and fails.
 pub(crate) fn ensure(needs: &[Need], install: Install) -> Result<()> {
     let steps = missing(needs)?;
     if steps.is_empty() {
@@ -138,9 +138,9 @@ pub(crate) fn ensure(needs: &[Need], install: Install) -> Result<()> {
     Ok(())
 }
 
-/// The same for a command that loads BPF programs: refused, before anything is installed, unless we are root.
+/// Makes sure of the needs of a command that loads BPF programs. It is refused before anything is installed, unless we are root.
 pub(crate) fn ensure_as_root(needs: &[Need], install: Install, command: &'static str) -> Result<()> {
-    // Printing what is missing is of use to everybody; it ends here if anything is.
+    // Missing needs are printed even if we are not root; this fails if there are any.
     if install == Install::PrintOnly {
         ensure(needs, install)?;
     }
@@ -203,7 +203,7 @@ fn missing(needs: &[Need]) -> Result<Vec<Step>> {
         steps.extend(unpacked.iter().map(|file| unpack_step(&workspace::tools_dir(), file)));
     }
     steps.extend(redis_server.then(|| redis_server_step(&workspace::tools_dir())));
-    // Last: what they are built with may be among the packages.
+    // These steps come last, because the packages before may have the tools that they are built with.
     steps.extend(
         built.into_iter().map(|(peer, words)| peer::build_step(&workspace::tools_dir(), peer, words)),
     );
@@ -242,7 +242,7 @@ fn mount_bpffs_step() -> Step {
     }
 }
 
-/// A rustup proxy exists for components that are not installed, so only running the thing tells.
+/// Whether a cargo subcommand runs. A rustup proxy exists even for components that are not installed, so its file proves nothing.
 fn answers(cargo_subcommand: &str) -> bool {
     tool::output(tool::cargo().args([cargo_subcommand, "--version"])).is_ok()
 }
@@ -272,12 +272,12 @@ fn package_step(mut packages: Vec<&str>) -> Option<Step> {
     })
 }
 
-/// One executable of a Debian package that starts a server when it is installed. Only that file is needed, so it is unpacked for this
-/// checkout and the system stays as it was.
+/// One executable of a Debian package that would start a server if it were installed. Only this file is needed, so it is unpacked for this
+/// checkout, and the system stays as it was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DebianFile {
     pub(crate) package: &'static str,
-    /// Below the root, three directories deep: `usr/bin/promtool`.
+    /// The path of the executable below the root, always with three parts, such as `usr/bin/promtool`.
     pub(crate) path: &'static str,
 }
 
@@ -303,8 +303,8 @@ fn unpack_step(tools_dir: &Path, file: &DebianFile) -> Step {
     }
 }
 
-/// Debian's redis-server package starts a server when it is installed, and all else it has is a link to the checker in redis-tools: one
-/// executable that goes by the name it is called by. So the link is made for this checkout and the system gets no server.
+/// Returns the step that provides redis-server. Debian's package starts a server when it is installed, and otherwise only has a link to the checker
+/// in redis-tools: one executable that acts by the name it is called by. So the link is made for this checkout, and the system gets no server.
 fn redis_server_step(tools_dir: &Path) -> Step {
     let dir = quoted(tools_dir);
     Step {
@@ -313,7 +313,7 @@ fn redis_server_step(tools_dir: &Path) -> Step {
     }
 }
 
-/// A path as one word of a shell line.
+/// Quotes a path as one word of a shell line.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));

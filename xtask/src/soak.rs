@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::setup::{self, Install, Need};
 use crate::{earlier, fuzz, tool, workspace};
 
-/// What a daemon gets a clock of its own from.
+/// The program that gives a daemon a clock of its own.
 pub(crate) const CLOCK: Need = Need::Executable { name: "faketime", package: "faketime" };
 pub(crate) const SYSCTL: Need = Need::Executable { name: "sysctl", package: "procps" };
 
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
             earlier::build_aside(&workspace::root(), "traced", &["--features", "ratelimit-user/trace"])?;
         words.extend(["--other".to_owned(), format!("another program={} --trace=warn", traced.display())]);
     }
-    // As the suites are built, so that neither builds dependencies again.
+    // It is built like the suites, so that neither builds dependencies again.
     let mut cargo = tool::cargo();
     cargo.args([
         "build",
@@ -75,17 +75,17 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     if let Some(loads) = &options.load {
         soak.arg("--load").args(loads);
     }
-    // Becomes it, so that the shell waits until it has cleaned up.
+    // This process becomes the soak program, so that the shell waits until it has cleaned up.
     let error = soak.exec();
     Err(error).context("cannot start target/debug/soak")
 }
 
-/// A copy that stays what it is while somebody builds.
+/// Makes a copy of a binary that later builds do not overwrite.
 fn copied(built: &Path) -> Result<PathBuf> {
     let dir = workspace::target_dir().join("soak");
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let copy = dir.join("ratelimit");
-    // Not over the old one: a daemon of another soak may run it.
+    // The old copy is removed, not overwritten: a daemon of another soak may run it.
     let _absent = fs::remove_file(&copy);
     fs::copy(built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(copy)

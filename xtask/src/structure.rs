@@ -1,7 +1,7 @@
-//! The rule of directions: folders of `ratelimit-user`, and those within its `daemon`, import only folders below them, and files know each other
-//! in circles only where `docs/architecture.md` says why.
+//! The rule of directions: folders of `ratelimit-user`, and those within its `daemon`, import only folders below them, and files import each
+//! other in circles only if `docs/architecture.md` says why.
 //!
-//! The pictures of the folders and the table of the circles are in that page, so a reader and this check see one.
+//! The pictures of the folders and the table of the circles are in that page, so that readers and this check use the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ const DRAWN: &str = "ratelimit-user";
 struct Picture {
     /// The line of the page above the picture.
     heading: &'static str,
-    /// What is drawn: where all its files are, relative to `src` of the crate.
+    /// The folder that is drawn, relative to `src` of the crate.
     of: &'static str,
-    /// The file of the crate where the picture is once more, for who reads the code, relative to `src`.
+    /// The file of the crate that repeats the picture for readers of the code, relative to `src`.
     again: &'static str,
 }
 
@@ -37,10 +37,10 @@ const CIRCLES: &str = "| files that know each other | why |";
 /// The crates of the product.
 const CRATES: [&str; 3] = ["ratelimit-common", "ratelimit-ebpf", "ratelimit-user"];
 
-/// Files of which each reaches every other.
+/// Files of which each imports every other, directly or through others.
 type Circle = BTreeSet<String>;
 
-/// Refuses an import upwards and a circle that the page does not explain.
+/// Refuses imports upwards, and circles that the page does not explain.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let page = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let mut circles = BTreeSet::new();
@@ -72,7 +72,7 @@ fn in_crate(name: &str, circle: &Circle) -> Circle {
 }
 
 impl Picture {
-    /// The picture, line by line.
+    /// Returns the lines of the picture.
     fn lines<'p>(&self, page: &'p str) -> Result<impl Iterator<Item = &'p str> + use<'p>> {
         let (_, below) =
             page.split_once(self.heading).with_context(|| format!("{PAGE} has no {:?}", self.heading))?;
@@ -80,26 +80,26 @@ impl Picture {
         Ok(lines.take_while(|line| line.starts_with("    ")).map(str::trim))
     }
 
-    /// Names of folders from the top down, those that know nothing of each other in one row.
+    /// Returns the rows of folder names from the top down. Folders in one row do not import each other.
     fn rows<'p>(&self, page: &'p str) -> Result<Vec<Vec<&'p str>>> {
         Ok(self.lines(page)?.map(names).collect())
     }
 
-    /// Lines of the picture that the documentation of the code lacks.
+    /// Returns the lines of the picture that the documentation of the code lacks.
     fn missing_lines<'p>(&self, page: &'p str, code: &str) -> Result<impl Iterator<Item = &'p str>> {
         let lacks = |line: &&str| !code.lines().any(|one| one.strip_prefix("//! ") == Some(line));
         Ok(self.lines(page)?.filter(lacks).collect::<Vec<_>>().into_iter())
     }
 }
 
-/// Imports among the files below a folder, relative to that folder.
+/// Returns the imports among the files below a folder, relative to that folder.
 fn within(imports: &Imports, folder: &str) -> Imports {
     let below = |file: &String| file.strip_prefix(folder).map(str::to_owned);
     let rows = imports.iter().filter_map(|(file, imported)| Some((below(file)?, imported)));
     rows.map(|(file, imported)| (file, imported.iter().filter_map(below).collect())).collect()
 }
 
-/// Names stand apart by two spaces or more, and so does what is said about them, which has a space of its own.
+/// Returns the folder names of a row. Names are separated by two spaces or more; a description, also set apart, has single spaces in it.
 fn names(row: &str) -> Vec<&str> {
     row.split("  ")
         .map(str::trim)
@@ -108,7 +108,7 @@ fn names(row: &str) -> Vec<&str> {
         .collect()
 }
 
-/// `daemon/host.rs` is of `daemon`, `clock.rs` of `clock`.
+/// Returns the folder of a file: `daemon` for `daemon/host.rs`, `clock` for `clock.rs`.
 fn folder(file: &str) -> &str {
     file.split_once('/').map_or(file.trim_end_matches(".rs"), |(folder, _)| folder)
 }
@@ -140,7 +140,7 @@ fn against_the_order(imports: &Imports, rows: &[Vec<&str>]) -> Vec<String> {
     problems
 }
 
-/// Imports without those between a module and what is below it, `x.rs` and `x/y.rs`: these are one module in several files.
+/// Returns the imports without those between a module and the files below it, such as `x.rs` and `x/y.rs`, which are one module in several files.
 fn between_modules(imports: &Imports) -> Imports {
     let stem = |file: &str| {
         file.trim_end_matches(".rs").trim_end_matches("mod").trim_end_matches('/').to_owned() + "/"
@@ -169,7 +169,7 @@ fn circles_of(imports: &Imports) -> BTreeSet<Circle> {
         .collect()
 }
 
-/// Everything that a file imports, and what that imports, and so on.
+/// Returns every file that a file imports, directly or through others.
 fn reached_from<'a>(file: &String, imports: &'a Imports) -> BTreeSet<&'a String> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&String> = imports[file].iter().collect();
@@ -181,7 +181,7 @@ fn reached_from<'a>(file: &String, imports: &'a Imports) -> BTreeSet<&'a String>
     reached
 }
 
-/// The circles of the table: the files in code quotes of each row.
+/// Returns the circles of the table: the files in code quotes of each row.
 fn explained(page: &str) -> BTreeSet<Circle> {
     let rows =
         page.lines().skip_while(|line| *line != CIRCLES).skip(2).take_while(|line| line.starts_with('|'));

@@ -1,6 +1,6 @@
-//! The test programs of the workspace, a few at a time: much of what they do is wait for something to happen.
+//! Runs the test programs of the workspace, a few at a time, because they wait for much of their time.
 //!
-//! Programs that need no other binary run while the rest of the workspace is compiled. Two cores are not kept busy by that: most of the time one
+//! Programs that need no other binary run while the rest of the workspace is compiled. Compiling does not keep two cores busy: most of the time one
 //! large crate is compiled, and others wait for it.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use crate::{earlier, tool};
 
 /// Programs that run at once. Each has as many threads as there are CPUs, and some of them flood interfaces.
 const LANES: usize = 2;
-/// The programs that take longest, which begin first: nobody waits for them at the end.
+/// The programs that take longest. They begin first, so that the others do not have to wait for them at the end.
 const LONGEST: [&str; 5] = ["daemon", "requests", "cluster", "wire", "packets"];
 /// The package whose programs start the daemon, Redis and others; they begin when everything is compiled.
 const OF_SUITES: &str = "tests";
@@ -29,7 +29,7 @@ const OF_SUITES: &str = "tests";
 struct Suite {
     name: String,
     executable: PathBuf,
-    /// The directory of its package, where cargo would start it.
+    /// The directory of the program's package, in which cargo would start it.
     package: PathBuf,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct EndedSuite {
 /// Work that is no test program. A lane takes such a job when no program is left.
 pub(crate) type LaneJob<'j> = Box<dyn FnOnce() -> Result<(Totals, Vec<u8>)> + Send + 'j>;
 
-/// Tests that may have failed for the machine's sake. More of them at once are a defect.
+/// The largest number of failed tests that are run again, because the machine may be to blame. More failures are a defect.
 const FEW: usize = 3;
 
 /// Runs test programs that need no other binary, one at a time, as cargo says that it has built them. The compiler goes first.
@@ -58,8 +58,8 @@ pub(crate) fn run_early(built: &Receiver<Value>, words: &[&str]) -> Result<Vec<E
     Ok(ended)
 }
 
-/// Runs every test program that cargo says it has built and that has not ended `early`, with these words, and the jobs. What each prints is
-/// shown in one piece when it has ended. A few tests that failed are run once more, with the machine to themselves; decision 40 says why.
+/// Runs every test program that cargo has built and that has not ended `early`, with these words, and the jobs. The output of each is shown in
+/// one piece when it has ended. If only a few tests failed, they are run once more, alone on the machine; decision 40 says why.
 pub(crate) fn run(
     built: &[Value],
     early: Vec<EndedSuite>,
@@ -92,7 +92,7 @@ pub(crate) fn run(
     Ok(totals)
 }
 
-/// The test programs that cargo says it has built.
+/// Returns the test programs that cargo has built.
 fn suites(messages: &[Value]) -> Vec<Suite> {
     let suite = |message: &Value| {
         let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
@@ -111,7 +111,7 @@ fn longest_first(mut suites: Vec<Suite>) -> VecDeque<Suite> {
     suites.into()
 }
 
-/// The results of all programs, and each test that failed with its program.
+/// Runs all programs, and returns their results and each failed test with its program.
 fn in_lanes(
     suites: VecDeque<Suite>,
     jobs: Vec<LaneJob<'_>>,
@@ -150,13 +150,13 @@ fn in_lanes(
     Ok((totals, failed))
 }
 
-/// The names in lines such as `test packets::a_name ... FAILED`.
+/// Returns the names of tests in lines such as `test packets::a_name ... FAILED`.
 fn failures(text: &[u8]) -> impl Iterator<Item = String> {
     let name = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
     String::from_utf8_lossy(text).lines().filter_map(name).collect::<Vec<_>>().into_iter()
 }
 
-/// Who waits for whom when both cores are busy.
+/// The priority of a program when both cores are busy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SuitePriority {
     Usual,
@@ -174,7 +174,7 @@ fn one(suite: &Suite, words: &[&str], priority: SuitePriority) -> Result<(Totals
         program.args(["-n", "5"]).arg(&suite.executable);
     }
     program.args(words).current_dir(&suite.package).env("CARGO_MANIFEST_DIR", &suite.package);
-    // For the test of an upgrade; built before the suites.
+    // The test of an upgrade uses this build, which is made before the suites.
     program.env("RATELIMIT_EARLIER", earlier::aside(earlier::OTHER_LAYOUT));
     let ended = program
         .stdin(Stdio::null())
@@ -234,7 +234,7 @@ mod tests {
                 "profile": { "test": true }, "executable": "echo",
             })
         };
-        // Directories that exist: a program is started in the one of its package.
+        // The directories must exist, because a program is started in that of its package.
         let folder = std::env::temp_dir().join(format!("suites-{}", std::process::id())).join(OF_SUITES);
         std::fs::create_dir_all(&folder).unwrap();
         let messages = [built("unit", "/"), built("cluster", folder.to_str().unwrap())];

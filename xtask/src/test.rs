@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything from nothing, ending in one line of totals.
+//! `cargo xtask test`: runs all tests from a fresh checkout, and ends with one line of totals.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -57,14 +57,14 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
     let words: &[&str] = if options.long { &["--include-ignored"] } else { &[] };
     let (messages, arriving) = mpsc::channel();
-    // What the suites run is fetched while they are compiled: one waits for the network, the other for the processor.
+    // Programs for the suites are fetched while the suites are compiled: one waits for the network, the other for the processor.
     let (built, early, oldest) = thread::scope(|scope| {
         let fetching = scope.spawn(|| {
             setup::ensure(&to_run, install)?;
-            // Who asks for one test does not ask for another kernel.
+            // If single tests are asked for, no other kernel is booted.
             if options.cargo_test.is_empty() { ShortKernel::obtain() } else { Ok(None) }
         });
-        // Who asks for one test does not ask for all of a program.
+        // If single tests are asked for, whole programs are not run early.
         let early =
             options.cargo_test.is_empty().then(|| scope.spawn(move || suites::run_early(&arriving, words)));
         let built = build(compiler, !options.no_lint, messages);
@@ -82,24 +82,24 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     if let Err(why) = &verdict {
         eprintln!("test: {why}");
     }
-    // The last line, whatever happened: scripts read it.
+    // This is the last line, whatever happened, because scripts read it.
     println!("{totals}");
     verdict.map_err(|_told| Ending::Told.into())
 }
 
-/// Lints, and compiles everything once for both. What cargo says goes to `messages` too, as long as somebody listens.
+/// Lints and compiles everything in one build. Cargo's messages go to `messages` too, as long as it has a receiver.
 fn build(compiler: Compiler, is_linted: bool, messages: mpsc::Sender<Value>) -> Result<Vec<Value>> {
     if is_linted {
         lint::check_all_but_host_crates()?;
     }
-    // The suites start the binaries from where cargo puts them; `cargo test` alone would not build all of them.
+    // The suites start binaries from cargo's directory, and `cargo test` alone would not build all of them.
     eprintln!("test: building");
     earlier::build(earlier::OTHER_LAYOUT)?;
     compile::everything(compiler, move |message| drop(messages.send(message.clone())))
 }
 
-/// Everything: the test programs a few at a time; when none is left to begin, the oldest kernel in a guest, which keeps one CPU busy, and beside
-/// it examples in comments and faults that the tests are to notice. All packages: with fewer, dependencies have other features and are built again.
+/// Runs everything: the test programs a few at a time; then the oldest kernel in a guest, which keeps one CPU busy, and beside it examples in comments
+/// and faults that the tests must notice. All packages are built: with fewer, dependencies would have other features and be built again.
 fn all_suites(
     built: &[Value],
     early: Vec<EndedSuite>,
@@ -107,21 +107,21 @@ fn all_suites(
     words: &[&str],
     oldest: Option<&ShortKernel>,
 ) -> Result<Totals> {
-    // Both have cargo build something, one after the other.
+    // Both build with cargo, so they run one after the other.
     let examples_and_faults: LaneJob<'_> = Box::new(|| {
         let mut text = Vec::new();
         let (examples, status) =
             stream(compile::cargo(compiler).args(["test", "--workspace", "--doc"]), &mut text)?;
         let mut totals = examples.with_crash(status);
         eprintln!("test: putting in a sample of faults that the tests are to notice");
-        // Tests that fail without a fault are counted among the others, and say nothing about faults.
+        // If tests fail without a fault, they are counted among the others, and faults cannot be tested.
         totals.join(&mutants::short::run().unwrap_or_else(|error| {
             eprintln!("test: the sample of faults came to no end: {error:#}; counted as one failure");
             Totals::of(0, 1)
         }));
         Ok((totals, text))
     });
-    // The last one is taken first.
+    // Jobs are taken from the end of the list.
     let mut jobs = vec![examples_and_faults];
     if let Some(oldest) = oldest {
         jobs.push(Box::new(|| Ok((oldest.run(built)?, Vec::new()))));
@@ -129,7 +129,7 @@ fn all_suites(
     suites::run(built, early, jobs, words, &mut std::io::stdout())
 }
 
-/// What the words behind `--` say, by cargo itself.
+/// Runs `cargo test` with the words behind `--`.
 fn some_suites(given: &[String], compiler: Compiler, long: bool) -> Result<Totals> {
     let mut cargo = compile::cargo(compiler);
     cargo.args(["test", "--no-fail-fast"]);
@@ -144,7 +144,7 @@ fn some_suites(given: &[String], compiler: Compiler, long: bool) -> Result<Total
     Ok(totals.with_crash(status))
 }
 
-/// What makes the test programs run ignored tests too, after the words that were given.
+/// Returns the words that make test programs run ignored tests too, to put after the given words.
 fn to_include_ignored(given: &[String]) -> &'static [&'static str] {
     if given.iter().any(|word| word == "--") { &["--include-ignored"] } else { &["--", "--include-ignored"] }
 }
@@ -154,7 +154,7 @@ fn stream(cargo: &mut Command, shown: &mut impl Write) -> Result<(Totals, ExitSt
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
     let output = child.stdout.take().context("cargo test has no standard output")?;
     let mut totals = Totals::default();
-    // Bytes, not text: a test may print anything.
+    // Lines are read as bytes, because a test may print anything.
     let mut lines = BufReader::new(output);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).context("cannot read what cargo test prints")? > 0 {
@@ -174,7 +174,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; every other line changes nothing.
+    /// Adds the counts of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; other lines are ignored.
     pub(crate) fn add(&mut self, line: &str) {
         let Some(result) = line.trim().strip_prefix("test result: ") else { return };
         let counts = result.split_once(". ").map_or("", |(_verdict, counts)| counts);
@@ -192,25 +192,25 @@ impl Totals {
         }
     }
 
-    /// Of a suite that skips nothing.
+    /// Makes the totals of a suite without skipped tests.
     pub(crate) fn of(passed: u64, failed: u64) -> Self {
         Self { passed, failed, skipped: 0 }
     }
 
-    /// Adds what others counted.
+    /// Adds other totals.
     pub(crate) fn join(&mut self, others: &Self) {
         self.passed += others.passed;
         self.failed += others.failed;
         self.skipped += others.skipped;
     }
 
-    /// One that failed among others has passed alone.
+    /// Counts one failed test as passed, because it has passed when it was run alone.
     pub(crate) fn passed_again(&mut self) {
         self.failed -= 1;
         self.passed += 1;
     }
 
-    /// A suite that does not compile, or that a signal ends, prints no result line; it must not look like success.
+    /// Counts a failure if a suite ended badly without a result line, because it did not compile or a signal ended it.
     pub(crate) fn with_crash(mut self, status: ExitStatus) -> Self {
         if !status.success() && self.failed == 0 {
             eprintln!(

@@ -1,4 +1,4 @@
-//! Other people's programs: finding them, starting them with our PATH, and saying which one failed.
+//! Finds programs of others, starts them with our PATH, and reports which one failed.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// A root shell obtained with plain `su` often has no sbin in PATH, and `ip` lives there.
+/// Directories that are added to PATH: a root shell from plain `su` often has no sbin in PATH, and `ip` is there.
 const SYSTEM_DIRS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The PATH of every child: our own tools first, then cargo's, so that an older bpf-linker elsewhere does not win.
+/// Returns the PATH of every child: our own tools first, then cargo's, so that an older bpf-linker elsewhere is not used.
 pub(crate) fn search_path() -> OsString {
     let inherited = env::var_os("PATH").unwrap_or_default();
     let mut dirs = vec![workspace::tools_dir()];
@@ -22,7 +22,7 @@ pub(crate) fn search_path() -> OsString {
     dirs.extend(SYSTEM_DIRS.iter().map(PathBuf::from));
     let mut seen: Vec<PathBuf> = Vec::new();
     for dir in dirs {
-        // join_paths refuses a colon; such a directory could not have been in PATH anyway.
+        // join_paths refuses a directory with a colon, which could not be in PATH anyway.
         if !dir.as_os_str().is_empty() && !dir.to_string_lossy().contains(':') && !seen.contains(&dir) {
             seen.push(dir);
         }
@@ -38,10 +38,10 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A command that runs in the repository with our PATH.
+/// Returns a command that runs in the repository with our PATH.
 ///
-/// What `cargo xtask` tells of the package `xtask` is not for it: build scripts of others ask for these names, and would run again, with all that
-/// depends on them, whenever cargo is started by us and not by hand.
+/// Variables that cargo sets for the package `xtask` are removed: build scripts of other crates read them, and would run again, with all that depends
+/// on them, whenever cargo is started by us and not by hand.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path()).current_dir(workspace::root());
@@ -60,7 +60,7 @@ pub(crate) fn cargo() -> Command {
     command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Runs to the end with our own standard streams.
+/// Runs a command to its end with our own standard streams.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
     if !status.success() {
@@ -69,7 +69,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end and returns what it printed; on failure its complaint is in the error.
+/// Runs a command to its end and returns its output; on failure the error has its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let done =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
@@ -80,14 +80,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// The command as somebody would type it.
+/// Returns a command as one would type it.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     format!("`{}`", words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" "))
 }
 
-/// Our effective user, without a libc call: /proc/self belongs to it.
+/// Whether our effective user is root. /proc/self belongs to the effective user, so no libc call is needed.
 pub(crate) fn is_root() -> bool {
     Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() == 0)
 }

@@ -1,6 +1,6 @@
-//! The rule "a type name is used once": two types of one name make a reader look which of them is meant.
+//! The rule "a type name is used once": with two types of one name a reader has to look which of them is meant.
 //!
-//! `type_names.txt` has the names that more than one type of the product still has, and how many. It only gets shorter.
+//! `type_names.txt` lists the names that several types of the product still have, and how many. The list may only get shorter.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ const FILE: &str = "xtask/type_names.txt";
 /// Crates of the product.
 const CRATES: [&str; 3] = ["ratelimit-common/src/", "ratelimit-ebpf/src/", "ratelimit-user/src/"];
 
-/// Where types of unit tests begin, in files that have both.
+/// The text after which a file has only types of unit tests.
 const TESTS: &str = "#[cfg(test)]\nmod tests {";
 
-/// Refuses a second type of a name, and a list that has more than there is.
+/// Refuses a second type with one name, and a list with more names than there are.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let problems = problems(&known(KNOWN)?, &used(root)?);
     if !problems.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How often each name may be used.
+/// Returns how often each name may be used.
 fn known(text: &str) -> Result<BTreeMap<&str, usize>> {
     text.lines().filter(|line| !line.starts_with('#')).map(row).collect()
 }
@@ -40,7 +40,7 @@ fn row(line: &str) -> Result<(&str, usize)> {
     Ok((name, times.parse().with_context(|| format!("{FILE}: {line:?} has no number"))?))
 }
 
-/// The files in which each name is defined.
+/// Returns the files in which each name is defined.
 fn used(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (file, text) in product(root)? {
@@ -51,7 +51,7 @@ fn used(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(used)
 }
 
-/// The files of the product's crates, each with its text up to its tests.
+/// Returns the files of the product's crates, each with its text up to its unit tests.
 pub(crate) fn product(root: &Path) -> Result<Vec<(String, String)>> {
     let mut product = Vec::new();
     for path in workspace::files(root)? {
@@ -69,7 +69,7 @@ pub(crate) fn product(root: &Path) -> Result<Vec<(String, String)>> {
     Ok(product)
 }
 
-/// The name of the type that a line defines.
+/// Returns the name of the type that a line defines.
 fn defined(line: &str) -> Option<&str> {
     let words = line.trim_start();
     let words = match words.strip_prefix("pub") {
@@ -79,7 +79,7 @@ fn defined(line: &str) -> Option<&str> {
         None => words,
     };
     let (kind, rest) = words.trim_start().split_once(' ')?;
-    // A type of a trait's implementation is indented, and belongs to it.
+    // An associated type is indented and belongs to its trait's implementation, so it does not count.
     let defines =
         ["struct", "enum", "trait", "union"].contains(&kind) || (kind == "type" && !line.starts_with(' '));
     let name = rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?;

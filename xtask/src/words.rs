@@ -1,6 +1,6 @@
-//! The vocabulary rule: words that `docs/glossary.md` has retired do not come back.
+//! The vocabulary rule: words that `docs/glossary.md` has retired are not used again.
 //!
-//! The table of retired words is in the glossary itself, so a reader and this check see one list. A row is enforced once its word is gone.
+//! The table of retired words is in the glossary itself, so readers and this check use one list. A row is enforced once its word is gone.
 
 use std::fs;
 use std::path::Path;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Where the table is.
+/// The page that has the table.
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// The line that the table begins with.
+/// The first line of the table.
 const HEADER: &str = "| word | as | use | except | enforced |";
 
-/// Dated texts, which keep the words of their day, and the table itself.
+/// Files that are not checked: dated texts, which keep their words, and the page with the table.
 const NOT_CHECKED: [&str; 3] = ["CHANGELOG.md", "docs/decisions/", GLOSSARY];
 
 /// One row of the table.
@@ -29,7 +29,7 @@ struct Retired {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Matched {
-    /// The word alone, as a part of an identifier, or in the plural; in code and documentation.
+    /// The word alone, as a part of an identifier, or in the plural, in code and documentation.
     Word,
     /// Exactly this identifier, in code.
     Name,
@@ -66,7 +66,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 impl Retired {
     fn is_in(&self, line: &str) -> bool {
-        // Most lines have none of the words: look before anything is allocated.
+        // Most lines do not have the word, so this is checked before anything is allocated.
         if !contains_ignoring_case(line, &self.word) {
             return false;
         }
@@ -85,7 +85,7 @@ fn contains_ignoring_case(line: &str, word: &str) -> bool {
     line.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Whether this is the word, in the singular or the plural.
+/// Whether a part of a text is the word, in the singular or the plural.
 fn is_form_of(part: &str, word: &str) -> bool {
     let singular = match part.as_bytes() {
         [_, .., b's' | b'S'] if part.len() == word.len() + 1 => &part[..part.len() - 1],
@@ -94,7 +94,7 @@ fn is_form_of(part: &str, word: &str) -> bool {
     singular.eq_ignore_ascii_case(word)
 }
 
-/// The words inside an identifier: `lamp_state`, `LampState` and `LAMP_STATE` have two each.
+/// Returns the words inside an identifier: `lamp_state`, `LampState` and `LAMP_STATE` have two each.
 fn segments(identifier: &str) -> impl Iterator<Item = &str> {
     identifier.split('_').flat_map(|part| {
         let mut rest = part;
@@ -111,7 +111,7 @@ fn segments(identifier: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The rows of the table of retired words.
+/// Returns the rows of the table of retired words.
 fn table(glossary: &str) -> Result<Vec<Retired>> {
     let mut lines = glossary.lines().skip_while(|line| *line != HEADER).skip(2);
     let mut rows = Vec::new();
@@ -144,7 +144,7 @@ fn row(line: &str) -> Result<Retired> {
     })
 }
 
-/// The texts of a cell that stand in backticks; in double ones, so that a text can have backticks itself.
+/// Returns the texts of a cell in backticks, or in double backticks, so that a text can have backticks itself.
 fn quoted(cell: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = cell;

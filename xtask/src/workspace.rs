@@ -1,21 +1,21 @@
-//! Where things are: the repository, the target directory, the tools this project keeps to itself.
+//! Paths: the repository, the target directory, and the tools of this checkout.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-/// The directories of the repository that people write in. The target directory is not one of them.
+/// The directories of the repository that people write in, without the target directory.
 const WRITTEN: [&str; 6] = ["docs", "ratelimit-common", "ratelimit-ebpf", "ratelimit-user", "tests", "xtask"];
 
-/// The repository. `cargo run` tells where xtask's manifest is today; the compiled-in path is for running the binary by hand.
+/// Returns the path of the repository. `cargo run` tells where xtask's manifest is; the compiled-in path is for running the binary by hand.
 pub(crate) fn root() -> PathBuf {
     let manifest_dir =
         env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     manifest_dir.parent().map_or_else(|| manifest_dir.clone(), PathBuf::from)
 }
 
-/// Every file that people write, in order: those at the top, and those in the directories of the members and of the documentation.
+/// Returns every file that people write, in order: those at the top, and those in the directories of the members and of the documentation.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut dirs: Vec<PathBuf> = WRITTEN.map(|name| root.join(name)).into();
@@ -42,12 +42,12 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// Executables that are unpacked for this checkout only, so that nothing is installed system-wide for them.
+/// Returns the directory of executables that are unpacked for this checkout only, so that they are not installed system-wide.
 pub(crate) fn tools_dir() -> PathBuf {
     target_dir().join("tools")
 }
 
-/// Where `cargo install` puts executables.
+/// Returns the directory in which `cargo install` puts executables.
 pub(crate) fn cargo_bin_dir() -> Option<PathBuf> {
     let cargo_home = env::var_os("CARGO_INSTALL_ROOT")
         .or_else(|| env::var_os("CARGO_HOME"))

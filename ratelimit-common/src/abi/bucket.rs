@@ -1,4 +1,4 @@
-//! The table of sources: who is limited, and how far each of its buckets is spent.
+//! The table of sources: the key of each source, and how far each of its buckets is spent.
 
 use super::MAX_LIMITS;
 use crate::abi_struct;
@@ -17,7 +17,7 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// Whose bucket it is: a source, and which limits.
+    /// The key of an entry in the table of sources: a source, and the group of limits that the entry is for.
     pub struct EntryKey: 24 {
         /// Bytes 0 to 7 of the source, native load.
         pub hi: u64,
@@ -33,20 +33,20 @@ abi_struct! {
     pub struct Bucket: 40 {
         /// Theoretical arrival time of each limit, in 1/256 ns of the kernel's monotonic clock.
         pub tat_q8: [u64; MAX_LIMITS],
-        /// The source counts as proven to be real until then; see `limit::fair`. 0 if it never was.
+        /// The source counts as proven until this time word; see `limit::fair`. 0 if it never was proven.
         pub proven_until_q8: u64,
     }
 }
 
 impl Bucket {
-    /// Nothing spent, nothing proven.
+    /// A bucket of which nothing is spent, for a source that is not proven.
     pub const FULL: Self = Self { tat_q8: [0; MAX_LIMITS], proven_until_q8: 0 };
 }
 
 const MAPPED_PREFIX: [u8; 4] = [0, 0, 0xff, 0xff];
 
 impl SourceKey {
-    /// The key of an IPv4 address that has been masked already.
+    /// The key of an IPv4 address that is masked already.
     #[inline(always)]
     pub const fn from_v4(addr: u32) -> Self {
         let a = addr.to_ne_bytes();
@@ -54,7 +54,7 @@ impl SourceKey {
         Self { hi: 0, lo: u64::from_ne_bytes([m[0], m[1], m[2], m[3], a[0], a[1], a[2], a[3]]) }
     }
 
-    /// The IPv4 address, as its bytes lie in memory, if it is the key of one.
+    /// The IPv4 address of a key, as its bytes lie in memory; `None` if the key is an IPv6 address.
     #[inline(always)]
     pub const fn v4(self) -> Option<u32> {
         let rest = self.lo ^ Self::from_v4(0).lo;
@@ -66,13 +66,13 @@ impl SourceKey {
         if self.hi == 0 && mapped == 0 { Some(address) } else { None }
     }
 
-    /// The address as sixteen bytes in network order.
+    /// The address as 16 bytes in network order.
     pub const fn octets(self) -> [u8; 16] {
         let (h, l) = (self.hi.to_ne_bytes(), self.lo.to_ne_bytes());
         [h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]]
     }
 
-    /// The key of sixteen bytes in network order.
+    /// The key of an address of 16 bytes in network order.
     pub const fn from_octets(o: [u8; 16]) -> Self {
         Self {
             hi: u64::from_ne_bytes([o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7]]),

@@ -1,4 +1,4 @@
-//! What was counted: one entry per service, reason and CPU.
+//! Counters of frames: one for each service, fate, reason and CPU.
 
 use super::{
     reason::{REASON_COUNT, Reason},
@@ -16,34 +16,34 @@ abi_struct! {
     }
 }
 
-/// Places of one service and fate among the counters, one per reason.
+/// Counters of one service and fate: one for each reason, and spare ones.
 pub const REASON_SLOTS: u32 = 32;
-/// Places of one service among the counters.
+/// Counters of one service.
 pub const SERVICE_SLOTS: u32 = REASON_SLOTS * Fate::ALL.len() as u32;
-/// Counters of all services; the first are those of packets for none.
+/// Counters of all services; the first block is for packets of no service.
 pub const COUNTER_SLOTS: u32 = SERVICE_SLOTS * (MAX_SERVICES as u32 + 1);
 const _: () = assert!(REASON_COUNT <= REASON_SLOTS as usize, "more reasons than places");
 
-/// What became of a frame that ended for a reason.
+/// What happened to a frame that ended with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Fate {
-    /// What the reason says.
+    /// What the reason says: its verdict.
     Decided = 0,
-    /// It passed although it would have been dropped: the policy or the service is on trial.
+    /// The frame passed although it would have been dropped: the policy or the service is on trial.
     Waived = 1,
-    /// It passed as less important than it was.
+    /// The frame passed with a DSCP class of less importance.
     Marked = 2,
-    /// The sender of the packet was told that it was refused.
+    /// The frame was dropped, and its sender was told.
     Rejected = 3,
 }
 
 impl Fate {
-    /// All of them, by discriminant.
+    /// All fates, by discriminant.
     pub const ALL: [Self; 4] = [Self::Decided, Self::Waived, Self::Marked, Self::Rejected];
 }
 
-/// The counter of a reason. `service` is as in the policy's ports: 0, or one more than an index.
+/// The index of a counter. `service` is a number as in the policy's table of ports: 0, or one more than an index.
 #[inline(always)]
 pub const fn slot(service: u32, reason: Reason, fate: Fate) -> u32 {
     service * SERVICE_SLOTS + fate as u32 * REASON_SLOTS + reason as u32

@@ -1,33 +1,33 @@
-//! Services that share a port: which of them a packet is for is a matter of its destination.
+//! Services that share a port are told apart by the destination of a packet.
 //!
-//! Ports that are shared by the same services make a class. In the table of ports such a port has the number of its class instead of a
-//! service's, and one longest-prefix-match trie, keyed by class and address, has the service.
+//! Ports with the same services form a class. In the table of ports such a port has the number of its class instead of a
+//! service's number, and one longest-prefix-match trie, keyed by class and address, has the service.
 
 /// Prefixes of all classes together. The trie allocates per entry, so a high ceiling costs nothing.
 pub const MAX_DESTINATIONS: u32 = 1 << 15;
 
-/// In the table of ports: what follows is the number of a class.
+/// A flag in the table of ports: the other bits are the number of a class, not of a service.
 pub const BY_DESTINATION: u32 = 1 << 15;
 
-// Every class has a prefix at least, so what fits into the trie fits into the bits below the mark.
+// Every class has at least one prefix in the trie, so the number of classes fits into the bits below the flag.
 const _: () = assert!(MAX_DESTINATIONS <= BY_DESTINATION);
 const _: () =
     assert!(BY_DESTINATION as usize > super::service::MAX_SERVICES, "no service looks like a class");
 
-/// Data part of a trie key: the class as the table of ports has it, the version of IP, the address; IPv4 at `::ffff:a.b.c.d`.
+/// Data part of a trie key: the class as in the table of ports, the IP version, and the address, IPv4 at `::ffff:a.b.c.d`.
 ///
-/// The version keeps families apart: all of IPv4 lies inside `::/0`, which is not meant to have it. Twenty bytes keep the value behind
+/// The version keeps families apart: without it, all of IPv4 would lie inside `::/0`. Twenty bytes keep the value behind
 /// them aligned.
 pub type DestinationKey = [u8; 20];
 
-/// Bits of a key that are the class: the prefix of a service that takes what is left, of both families.
+/// Length of the class in a key, in bits. It is also the prefix length of the entry for the rest of the destinations, which has both families.
 pub const CLASS_BITS: u32 = 16;
-/// Bits of a key before the address.
+/// Offset of the address in a key, in bits.
 pub const ADDRESS_AT: u32 = 32;
-/// All bits of a key.
+/// Length of a whole key, in bits.
 pub const KEY_BITS: u32 = ADDRESS_AT + 128;
 
-/// The key of an address in network order.
+/// The key of an address of 16 bytes in network order.
 #[inline(always)]
 pub const fn destination_key(class: u32, ip_version: u8, o: [u8; 16]) -> DestinationKey {
     let [_, _, hi, lo] = class.to_be_bytes();

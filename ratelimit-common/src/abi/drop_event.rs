@@ -1,36 +1,36 @@
-//! Single refused packets, as far as the daemon is told of them.
+//! Drop events: samples of refused packets for the daemon.
 
 use crate::abi_struct;
 
 abi_struct! {
     /// One refused packet.
     pub struct DropEvent: 48 {
-        /// When, on the kernel's monotonic clock.
+        /// When the packet was refused: nanoseconds of the kernel's monotonic clock.
         pub time_ns: u64,
-        /// Bytes 0 to 7 of its source, native load. Cut to the policy's prefix length, as in the table of sources.
+        /// Bytes 0 to 7 of the source, native load. The source is cut to the policy's prefix length, as in the table of sources.
         pub hi: u64,
-        /// Bytes 8 to 15 of its source, native load.
+        /// Bytes 8 to 15 of the source, native load.
         pub lo: u64,
         /// The number of a [`Reason`](super::Reason).
         pub reason: u32,
-        /// A [`Fate`](super::counter::Fate): what was to become of it.
+        /// The number of a [`Fate`](super::counter::Fate): what happens to the refused packet.
         pub fate: u32,
-        /// The service that it was for, as the table of ports has it.
+        /// The number of the packet's service, as in the table of ports.
         pub service: u32,
-        /// Destination port; 0 without one.
+        /// Destination port; 0 if the packet has none.
         pub port: u32,
-        /// Length of the frame, from the Ethernet header on.
+        /// Length of the frame in bytes, from the Ethernet header on.
         pub len: u32,
         /// 0 for IPv4, 1 for IPv6.
         pub family: u32,
     }
 }
 
-/// Size of the ring buffer, in bytes: a power of two, and of pages. Room for 4681 events with their headers.
+/// Size of the ring buffer in bytes: a power of two, and a whole number of pages. Room for 4681 events with their headers.
 pub const RING_BYTES: usize = 256 * 1024;
 
 impl DropEvent {
-    /// An event from the bytes of a record.
+    /// Parses a record of the ring buffer; `None` if it has another size.
     pub fn from_bytes(record: &[u8]) -> Option<Self> {
         let record: &[u8; size_of::<Self>()] = record.try_into().ok()?;
         let (words, _) = record.as_chunks::<8>();

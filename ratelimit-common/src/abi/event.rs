@@ -1,14 +1,14 @@
-//! Things that happen beside verdicts, counted per CPU.
+//! Events: what is counted per CPU besides the reasons of frames.
 
-/// Something worth counting that is no verdict.
+/// An event that is counted per CPU and is not a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Event {
-    /// A source was entered into the table: its cell could not vouch for it any more.
+    /// A source got an entry in the table, because its cell could not vouch for it any more.
     Promoted,
-    /// A prefix around sources got a bucket of its own.
+    /// A prefix around sources got an entry, with a bucket of its own.
     PrefixPromoted,
-    /// The daemon would have been told of a refused packet, and there was no room to.
+    /// A drop event was lost, because the ring buffer was full.
     ReportLost,
 }
 
@@ -17,5 +17,5 @@ impl Event {
     pub const ALL: &'static [Self] = &[Self::Promoted, Self::PrefixPromoted, Self::ReportLost];
 }
 
-/// Number of events: the size of their map.
+/// Number of events: the size of the map of events.
 pub const EVENT_COUNT: usize = Event::ALL.len();

@@ -59,7 +59,7 @@ macro_rules! abi_struct {
         }
 
         impl $name {
-            /// The declaration as text; what the ABI fingerprint is made of.
+            /// The declaration as text, from which the ABI fingerprint is computed.
             pub const LAYOUT: &'static str =
                 stringify!($name $size { $( $field: $ty, )+ });
         }
@@ -81,7 +81,7 @@ macro_rules! abi_struct {
     };
 }
 
-/// Folds declarations into one number (FNV-1a, 64 bits).
+/// Folds declarations into one fingerprint (FNV-1a, 64 bits).
 pub(super) const fn fold(layouts: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut i = 0;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_that_of_all_characters_but_white_space() {
-        // From the page of FNV.
+        // A value published by the authors of FNV.
         assert_eq!(fold(&["foobar"]), 0x8594_4171_f739_67e8);
         assert_eq!(fold(&["foo", " b\nar\t"]), fold(&["foobar"]));
         assert_ne!(fold(&["foo", "rab"]), fold(&["foobar"]));

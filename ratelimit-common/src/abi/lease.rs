@@ -1,40 +1,40 @@
-//! Leases: what this host may spend of limits that hold for a user on all hosts together.
+//! Leases: what this host may spend of users' limits that hold on all hosts together.
 
 use super::{MAX_LIMITS, user::MAX_USERS};
 use crate::abi_struct;
 
-/// Leases that there can be: one for each limit of each user.
+/// Leases that the map has room for: one for each limit of each user.
 pub const MAX_LEASES: usize = MAX_USERS * MAX_LIMITS;
 
-/// Where the lease of a user's limit is, by the user's index and the limit's place in its set.
+/// The index of a lease, by the user's index and the limit's place in the user's set.
 #[inline(always)]
 pub const fn lease_place(user: u32, limit: u32) -> u32 {
     user * MAX_LIMITS as u32 + limit
 }
 
 abi_struct! {
-    /// What may be spent, as the daemon has it from the store. Only the daemon writes it.
+    /// What may be spent of one limit, as the store granted it. Only the daemon writes it.
     pub struct Lease: 24 {
-        /// Units that may have been spent in all, ever: a level for [`Spent::used`], which never goes back.
+        /// The level that [`Spent::used`] may reach, in units spent since the map was made. The level never falls.
         pub ceiling: u64,
-        /// Until when, as a time word. What has not been spent then is not ours any more.
+        /// When the lease ends, as a time word. What is not spent by then must not be spent any more.
         pub expires_q8: u64,
-        /// How far [`Spent::unmet`] is worth counting. More than that would not change what the daemon asks for.
+        /// The level up to which [`Spent::unmet`] is counted. More would not change what the daemon asks for.
         pub enough: u64,
     }
 }
 
 impl Lease {
-    /// Nothing may be spent.
+    /// A lease that allows nothing.
     pub const NONE: Self = Self { ceiling: 0, expires_q8: 0, enough: 0 };
 }
 
 abi_struct! {
-    /// What packets have spent. Only the packet path writes it.
+    /// What packets have spent of one lease. Only the packet path writes it.
     pub struct Spent: 16 {
-        /// Units spent from leases, ever.
+        /// Units spent from leases since the map was made.
         pub used: u64,
-        /// Units asked for that no lease covered, ever; not counted beyond [`Lease::enough`].
+        /// Units that packets needed and no lease covered, since the map was made; not counted beyond [`Lease::enough`].
         pub unmet: u64,
     }
 }

@@ -1,20 +1,20 @@
-//! One limit as the kernel reads it, and limits that are asked together.
+//! One limit in the form that the kernel program reads, and sets of limits that apply together.
 
 use crate::abi_struct;
 
-/// Limits that one source can have at once.
+/// The most limits in a set.
 pub const MAX_LIMITS: usize = 4;
 
-/// The bit of `frac_bits` that says, in a set, that a limit counts bytes: what the packet path can use without a branch.
+/// The bit of `frac_bits` in a set that marks a limit in bytes, so that the packet path needs no branch.
 pub const COUNTS_BYTES: u32 = 1 << 31;
 
-/// The bit of `frac_bits` that says, in a set, that what is above the limit passes and is counted apart.
+/// The bit of `frac_bits` in a set that marks a limit with a margin: what is above the limit passes and is counted apart.
 pub const SOFT: u32 = 1 << 30;
 
-/// The bit of `frac_bits` that says, beside [`SOFT`], that nothing above the limit passes for now: the host has no headroom.
+/// The bit of `frac_bits` that marks, beside [`SOFT`], a margin that is closed for now: the host has no headroom.
 pub const HELD: u32 = 1 << 29;
 
-/// In place of a [`Meter`]: a slot without a limit, which applies to nothing.
+/// Stands for a [`Meter`] in a slot without a limit.
 pub const NO_METER: u32 = u32::MAX;
 
 /// What a limit counts.
@@ -35,7 +35,7 @@ impl Meter {
     /// All meters, by discriminant.
     pub const ALL: [Self; 4] = [Self::Packets, Self::Bytes, Self::Syns, Self::Fragments];
 
-    /// The word users type for it.
+    /// The word for the meter, as users type it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -47,13 +47,13 @@ impl Meter {
 }
 
 abi_struct! {
-    /// One GCRA limit. The maths is in `limit::gcra`, the way from text to these numbers in `limit::rate`.
+    /// One GCRA limit. `limit::gcra` has the maths, and `limit::rate` makes these numbers of a rate.
     pub struct Limit: 24 {
         /// Price of one unit in 1/256 ns, with `frac_bits` further binary places.
         pub cost_fp: u64,
-        /// How far the bucket may run ahead of now, in 1/256 ns: the burst, as time.
+        /// How far the bucket may run ahead of now, in 1/256 ns: the burst as a time.
         pub tolerance_q8: u64,
-        /// Binary places of `cost_fp` below 1/256 ns; with [`COUNTS_BYTES`] in a [`LimitSet`].
+        /// Binary places of `cost_fp` below 1/256 ns; in a [`LimitSet`] also [`COUNTS_BYTES`], [`SOFT`] and [`HELD`].
         pub frac_bits: u32,
         /// The number of a [`Meter`].
         pub meter: u32,
@@ -78,70 +78,70 @@ impl Limit {
 }
 
 abi_struct! {
-    /// Limits that are asked together, each with a word of its own in a [`super::Bucket`].
+    /// Limits that apply to a packet together, each with a word of its own in a [`super::Bucket`].
     pub struct LimitSet: 168 {
         /// How many of `limits` are in use.
         pub limit_count: u64,
-        /// The largest tolerance of all limits.
+        /// The largest tolerance of the limits, in 1/256 ns.
         pub longest_tolerance_q8: u64,
-        /// What a cell of the prefilter may give out, as time; 0: every source has an entry from its first packet on.
+        /// What a prefilter cell may give out, in 1/256 ns; 0: there is no prefilter, and every source has an entry from its first packet on.
         pub prefilter_tolerance_q8: u64,
-        /// When what sources had spent was last lost sight of, by a change of policy. See [`LimitSet::owed_q8`].
+        /// When a change of policy last lost sight of what sources had spent, as a time word. See [`LimitSet::owed_q8`].
         pub owed_since_q8: u64,
-        /// How much every source counts as having spent at [`owed_since_q8`](Self::owed_since_q8), as time; of each limit at most its tolerance. 0: nothing.
+        /// How much every source counts as having spent at [`owed_since_q8`](Self::owed_since_q8), in 1/256 ns; at most the tolerance of each limit. 0: nothing.
         pub owed_q8: u64,
-        /// Every cell of the prefilter counts as tracked until this moment, because entries from before the prefilter was switched on are behind the cells. 0: no cell
-        /// does.
+        /// Every cell of the prefilter counts as tracked until this time word, because entries made before the prefilter was on are not known to the cells. 0: cells
+        /// have their own marks only.
         pub tracked_until_q8: u64,
-        /// Margins of soft limits begin at this moment, when their buckets have been charged for as long as they take to fill. 0: margins have begun.
+        /// Margins of soft limits begin at this time word, when their buckets have been charged for as long as they take to fill. 0: margins have begun.
         pub margins_from_q8: u64,
-        /// Limits of this set that are counted in windows: one more than the index of each in the policy, then zeros.
+        /// Windows of this set: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
-        /// Which buckets are charged by addition: bit n for the n-th limit. See `limit::gcra`, "Many CPUs". [`HAS_SOFT`], [`COUNTS_PACKETS`]
-        /// and [`leased`] are beside them.
+        /// Bit n: the n-th bucket is charged by addition; see `limit::gcra`, "Many CPUs". Higher bits are [`HAS_SOFT`], [`COUNTS_PACKETS`]
+        /// and [`leased`].
         pub adds: u64,
-        /// The limits. A packet must conform to all that apply to it.
+        /// The limits. A packet must conform to all limits that apply to it.
         pub limits: [Limit; MAX_LIMITS],
     }
 }
 
-/// The bit of [`LimitSet::adds`] that says that some limit is soft.
+/// The bit of [`LimitSet::adds`] that marks a set with a soft limit.
 pub const HAS_SOFT: u64 = 1 << 32;
 
-/// The bit of [`LimitSet::adds`] that says that some limit counts every packet, or its bytes.
+/// The bit of [`LimitSet::adds`] that marks a set with a limit in packets or bytes, which counts every packet.
 pub const COUNTS_PACKETS: u64 = 1 << 33;
 
-/// The bit of [`LimitSet::adds`] that says that the limit at a place holds on all hosts together: a lease is spent first, and the bucket is
-/// what this host may have without one.
+/// The bit of [`LimitSet::adds`] that marks the limit at a place as leased: it holds on all hosts together, a lease is spent first, and the bucket is
+/// what this host may spend without a lease.
 #[inline(always)]
 pub const fn leased(place: usize) -> u64 {
     1 << (8 + place)
 }
 
-/// All of these bits.
+/// The [`leased`] bits of all places.
 const ANY_LEASED: u64 = 0xf << 8;
 const _: () = assert!(MAX_LIMITS == 4);
 
 impl LimitSet {
-    /// Whether some limit holds on all hosts together.
+    /// Whether some limit of the set is leased.
     #[inline(always)]
     pub const fn has_leased(&self) -> bool {
         self.adds & ANY_LEASED != 0
     }
 
-    /// Whether the limit at a place holds on all hosts together.
+    /// Whether the limit at a place is leased.
     #[inline(always)]
     pub const fn is_leased(&self, place: usize) -> bool {
         self.adds & leased(place) != 0
     }
 
-    /// Whether some limit counts every packet, or its bytes.
+    /// Whether some limit of the set counts every packet, in packets or bytes.
     #[inline(always)]
     pub const fn counts_packets(&self) -> bool {
         self.adds & COUNTS_PACKETS != 0
     }
 
-    /// Whether some limit is soft.
+    /// Whether some limit of the set is soft.
     #[inline(always)]
     pub const fn has_soft(&self) -> bool {
         self.adds & HAS_SOFT != 0

@@ -1,32 +1,32 @@
-//! What comes over a link and has no source that limits know: ARP, neighbour discovery, and whatever is not IP.
+//! Frames that have no source: ARP, neighbour discovery, and frames that are not IP.
 //!
-//! Half of what an interface may hand on is for everybody. The other half belongs to neighbours that were seen before, each with a bucket of
-//! its own that nobody else can spend: whoever floods, and whatever addresses it makes up, a router that was there first stays reachable.
+//! Half of the cap of an interface is shared by all senders. The other half belongs to neighbours that were seen before, each with a bucket of
+//! its own that nobody else can spend: a router that was there first stays reachable, whatever addresses a flood makes up.
 
 use super::Limit;
 use crate::abi_struct;
 
-/// Interfaces that are told apart, by the lower bits of their number.
+/// Interfaces with neighbours of their own, by the lower bits of the interface's number.
 pub const LINK_INTERFACES: u32 = 64;
-/// Where a neighbour can be: a set of places, chosen by a keyed hash.
+/// Sets of cells for each interface; a keyed hash chooses the set of a neighbour.
 pub const LINK_SETS: u32 = 128;
-/// Places of a set.
+/// Cells of a set.
 pub const LINK_WAYS: u32 = 4;
-/// Neighbours of one interface that have a bucket of their own.
+/// Neighbours of one interface that can have a bucket of their own.
 pub const LINK_NEIGHBOURS: u32 = LINK_SETS * LINK_WAYS;
-/// All of them.
+/// Cells of all interfaces.
 pub const LINK_CELLS: u32 = LINK_INTERFACES * LINK_NEIGHBOURS;
 const _: () = assert!(LINK_INTERFACES.is_power_of_two() && LINK_SETS.is_power_of_two());
 
-/// For how long a neighbour that is silent keeps its place, in 1/256 ns: an hour, because some routers ask that rarely.
+/// How long the cell of a silent neighbour is kept, in 1/256 ns: an hour, because some routers ask that rarely.
 pub const NEIGHBOUR_HOLD_Q8: u64 = 3_600_000_000_000 << 8;
 
 abi_struct! {
-    /// What one interface may hand on; a price of 0 switches the cap off.
+    /// The cap of one interface; a price of 0 switches it off.
     pub struct LinkLimits: 48 {
-        /// To everybody together.
+        /// The limit on all senders together.
         pub shared: Limit,
-        /// To one neighbour that is known, beside that.
+        /// The limit on one known neighbour, in addition to `shared`.
         pub own: Limit,
     }
 }
@@ -39,19 +39,19 @@ impl LinkLimits {
 abi_struct! {
     /// The cell of one neighbour.
     pub struct LinkCell: 16 {
-        /// The owner of the cell: see [`neighbour`]; 0 if the cell is free.
+        /// The name of the neighbour, see [`neighbour`]; 0 if the cell is free.
         pub owner: u64,
-        /// The neighbour's bucket, which also says when the neighbour was last seen.
+        /// The neighbour's bucket, a time word that also shows when the neighbour was last seen.
         pub tat_q8: u64,
     }
 }
 
 impl LinkCell {
-    /// A cell that no sender owns.
+    /// A cell without a neighbour.
     pub const FREE: Self = Self { owner: 0, tat_q8: 0 };
 }
 
-/// What a frame is that has no source.
+/// The kind of a frame without a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LinkKind {
@@ -63,13 +63,13 @@ pub enum LinkKind {
     NeighbourDiscovery = 3,
 }
 
-/// The name of a neighbour: its hardware address, what it sends, and where. Never 0, and exact for interfaces below 16384.
+/// The name of a neighbour: its hardware address, the kind of its frames, and the interface. Never 0; unambiguous for interface numbers below 16384.
 #[inline(always)]
 pub const fn neighbour(interface: u32, mac: u64, kind: LinkKind) -> u64 {
     (mac & 0xffff_ffff_ffff) | (kind as u64) << 48 | ((interface as u64) & 0x3fff) << 50
 }
 
-/// The first place of the set that a neighbour belongs to. The secret keeps anybody from choosing addresses that meet in one set.
+/// The index of the first cell of a neighbour's set. The secret keeps senders from choosing addresses that fall into one set.
 #[inline(always)]
 pub const fn link_set(interface: u32, neighbour: u64, secret: [u64; 2]) -> u32 {
     let hash = neighbour.wrapping_mul(secret[1]);

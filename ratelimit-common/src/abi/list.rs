@@ -12,10 +12,10 @@ use crate::abi_struct;
 pub const FOREVER_NS: u64 = u64::MAX;
 /// `allowed` of an entry on the allow list.
 pub const ALLOWED: u32 = 1;
-/// Prefixes that each family's trie can hold. It allocates per entry, so a high ceiling costs nothing.
+/// Prefixes that each family's trie can hold. A trie allocates per entry, so a high ceiling costs nothing.
 pub const MAX_LISTED: u32 = 1 << 20;
-/// Bit of `reason_len` that marks a block as one for all hosts of the cluster. In the entry itself, so that a block and whose it is come and go
-/// together.
+/// The bit of `reason_len` that marks a block of the whole cluster. It is in the entry itself, so that the block and its mark are written in one
+/// step.
 pub const OF_CLUSTER: u32 = 1 << 31;
 /// Longest reason that a block can carry, in bytes.
 pub const REASON_LEN: usize = 64;
@@ -40,17 +40,17 @@ abi_struct! {
         pub own_blocked_until_ns: u64,
         /// Bytes used of `reason`, and [`OF_CLUSTER`].
         pub reason_len: u32,
-        /// Effective: one more than the index of the user whose longest prefix this is; `NO_USER` when there is none.
+        /// Effective: one more than the index of the user that has the prefix; `NO_USER` if none has it.
         pub user: u16,
-        /// The user that the policy gives this very prefix to.
+        /// One more than the index of the user that the policy gives this very prefix to; `NO_USER` if there is none.
         pub own_user: u16,
-        /// Why the operator blocked it, UTF-8. Never read by the kernel program.
+        /// The reason that the operator gave for the block, UTF-8. The kernel program never reads it.
         pub reason: [u8; REASON_LEN],
     }
 }
 
 impl ListEntry {
-    /// An entry that says nothing.
+    /// An entry without a block, a place on the allow list, or a user.
     pub const EMPTY: Self = Self {
         blocked_until_ns: 0,
         allowed: 0,

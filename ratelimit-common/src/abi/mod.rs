@@ -1,8 +1,8 @@
-//! Everything that crosses the kernel boundary, one file per map.
+//! Everything that crosses the kernel boundary, one file for each map.
 //!
-//! A change to any of these types changes its fingerprint, and the build fails until
-//! [`ABI_VERSION`] has moved with it: the daemon relies on the version to tell pinned maps it can adopt
-//! from pinned maps it must replace.
+//! A change to any of these types changes the fingerprint, and the build fails until
+//! [`ABI_VERSION`] has changed too: by the version the daemon tells pinned maps that it can adopt
+//! from pinned maps that it must replace.
 
 mod layout;
 
@@ -43,10 +43,10 @@ pub use service::{OnLimit, Service, Share, SynState, Total, TotalState};
 pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
-/// Version of the map layouts. Part of the pin path, so a daemon never opens maps it misreads.
+/// Version of the map layouts. It is part of the pin path, so a daemon never opens maps with another layout.
 pub const ABI_VERSION: u32 = 10;
 
-/// The layouts that [`ABI_VERSION`] stands for.
+/// The fingerprint of the layouts of [`ABI_VERSION`].
 const RECORDED_FINGERPRINT: usize = 3172325518457429762;
 
 const FINGERPRINT: usize = layout::fold(&[

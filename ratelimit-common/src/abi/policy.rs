@@ -1,4 +1,4 @@
-//! The policy as the kernel reads it: masks and limit parameters, resolved and bounded by user space.
+//! The policy in the form that the kernel program reads: masks and parameters of limits, resolved and bounded by user space.
 
 use super::{
     counter::Fate,
@@ -15,7 +15,7 @@ use crate::{
     limit::{aggregation, gcra},
 };
 
-/// Cookies carry no TCP options but the MSS: this host's kernel would not find them again.
+/// Stands for a window scale when cookies carry no TCP option but the MSS, because this host's kernel could not recover the others.
 pub const NO_TCP_OPTIONS: u32 = u32::MAX;
 
 /// Whether refused packets are dropped.
@@ -24,12 +24,12 @@ pub const NO_TCP_OPTIONS: u32 = u32::MAX;
 pub enum Mode {
     /// Refused packets are dropped.
     Enforce = 0,
-    /// Refused packets pass, and are counted as what would have been dropped.
+    /// Refused packets pass, and are counted as packets that would have been dropped.
     Monitor = 1,
 }
 
 impl Mode {
-    /// The word users type for it.
+    /// The word for the mode, as users type it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -38,18 +38,18 @@ impl Mode {
     }
 }
 
-/// The clock that decides.
+/// The clock that limits are decided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Clock {
-    /// A clock to the nanosecond. To read it costs about as much as all the rest of the packet path.
+    /// A clock of nanosecond precision. Reading it costs about as much as all the rest of the packet path.
     Precise = 0,
-    /// A clock that is up to one timer tick behind, and nearly free to read. The tick has been taken out of the tolerances.
+    /// A clock that is up to one timer tick behind, and nearly free to read. Its lag is taken out of the tolerances.
     Coarse = 1,
 }
 
 abi_struct! {
-    /// What holds for every source.
+    /// What holds for every source: masks and limits.
     pub struct SourceLimits: 192 {
         /// Mask for bytes 0 to 7 of an IPv6 source, native load.
         pub v6_mask_hi: u64,
@@ -65,47 +65,47 @@ abi_struct! {
 abi_struct! {
     /// The prefilter in front of the table of sources.
     pub struct Prefilter: 112 {
-        /// Secret of the hash that puts sources into cells.
+        /// The secret of the hash that assigns sources to cells.
         pub secret: [u64; 2],
-        /// New sources that one CPU may enter into the table.
+        /// The per-CPU budget of new sources entered into the table.
         pub new_sources: Limit,
-        /// Sockets that one CPU may look up for untracked sources that may have a connection.
+        /// The per-CPU budget of socket lookups for untracked sources that may have a connection.
         pub proofs: Limit,
-        /// Senders of refused packets that one CPU may tell so.
+        /// The per-CPU budget of rejections, which tell senders that their packets are refused.
         pub rejections: Limit,
-        /// Refused packets that one CPU may tell the daemon of.
+        /// The per-CPU budget of drop events.
         pub reports: Limit,
     }
 }
 
 abi_struct! {
-    /// Addresses that share a prefix, held to a multiple of what one source may have.
+    /// One aggregation level: addresses that share a prefix may send a multiple of what one source may send.
     pub struct PrefixLevel: 40 {
         /// Mask for bytes 0 to 7 of a source's key, native load.
         pub mask_hi: u64,
         /// Mask for bytes 8 to 15 of a source's key, native load.
         pub mask_lo: u64,
-        /// The addresses together may have this many times what one source may have; 0: no such aggregation level.
+        /// The addresses of a prefix together may send this many times what one source may send; 0: the level is not in use.
         pub multiple: u64,
         /// The reciprocal of the multiple, see `limit::aggregation`.
         pub reciprocal: u64,
-        /// What the prefix pays for any packet that is no SYN and no fragment, see [`Policy::price_packets`].
+        /// The charge of a prefix for any packet that is neither SYN nor fragment, in 1/256 ns; see [`Policy::price_packets`].
         pub packet_q8: u64,
     }
 }
 
 abi_struct! {
-    /// How sources of a prefix that is nearly used up are held to fair shares of it: see `limit::fair`.
+    /// How sources of a crowded prefix are held to fair shares: see `limit::fair`.
     pub struct Squeeze: 24 {
-        /// Sources are squeezed while their prefix is nearer than this to what they may push it to, as time.
+        /// Sources are squeezed while their prefix is within this range of its end, in 1/256 ns.
         pub range_q8: u64,
-        /// Lower bits of a time that the way into the range does without.
+        /// Lower bits of a time that are dropped when the way into the range is measured.
         pub range_shift: u32,
         /// Pressure for each step of the way into the range, with 16 binary places.
         pub range_factor: u32,
-        /// Lower bits of a time that the word of a source does without.
+        /// Lower bits of a time that are dropped in the word of a source.
         pub fair_shift: u32,
-        /// What a source may have at once under any pressure, as time in units of the word of a source.
+        /// What a source may use at once under any pressure, in time units of a source's word.
         pub allowance: u32,
     }
 }
@@ -116,22 +116,22 @@ impl Squeeze {
 }
 
 abi_struct! {
-    /// Wider and wider prefixes around a source.
+    /// Prefix aggregation: wider and wider prefixes around a source.
     pub struct Aggregation: 304 {
-        /// How far the bucket of a prefix may run ahead, as for one source; 0 switches prefix aggregation off.
+        /// How far the bucket of a prefix may run ahead, in 1/256 ns, as for one source; 0: prefix aggregation is off.
         pub tolerance_q8: u64,
-        /// How far sources that are not proven to be real may push the bucket of a prefix, as time: less, so that who forges addresses cannot take
-        /// everything from those who are.
+        /// How far sources that are not proven may push the bucket of a prefix, in 1/256 ns: less than the tolerance, so that forged addresses cannot use up
+        /// what proven sources need.
         pub unproven_tolerance_q8: u64,
         /// Whether buckets of prefixes are charged by addition.
         pub adds: u64,
-        /// What a cell may give out to prefixes that have no entry.
+        /// What a cell may give out to prefixes without an entry, in 1/256 ns.
         pub cell_tolerance_q8: u64,
-        /// What any packet of a source costs that is no SYN and no fragment, see [`Policy::price_packets`].
+        /// The charge of a source for any packet that is neither SYN nor fragment, in 1/256 ns; see [`Policy::price_packets`].
         pub packet_q8: u64,
-        /// How sources share what is left.
+        /// How sources of a crowded prefix share it.
         pub squeeze: Squeeze,
-        /// Of IPv4 and of IPv6, narrowest first.
+        /// The aggregation levels of IPv4 and of IPv6, narrowest first.
         pub prefix_levels: [[PrefixLevel; MAX_PREFIX_LEVELS]; 2],
     }
 }
@@ -150,62 +150,62 @@ impl Aggregation {
 }
 
 impl PrefixLevel {
-    /// Fills the slots of aggregation levels that are not in use.
+    /// Fills the slots of unused aggregation levels.
     pub const UNUSED: Self = Self { mask_hi: 0, mask_lo: 0, multiple: 0, reciprocal: 0, packet_q8: 0 };
 }
 
 abi_struct! {
     /// The policy in force.
     pub struct Policy: 343320 {
-        /// Counts policies since the maps were made.
+        /// The number of this policy; it rises with every policy since the maps were made.
         pub generation: u64,
         /// What holds for every source.
         pub source: SourceLimits,
-        /// The prefilter, which says which sources get state of their own.
+        /// The prefilter and the per-CPU budgets.
         pub prefilter: Prefilter,
-        /// What prefixes around sources may have together.
+        /// Prefix aggregation.
         pub aggregation: Aggregation,
         /// The number of a [`Clock`].
         pub clock: u32,
         /// How many of `services` are in use.
         pub service_count: u32,
-        /// How many reasons there are to let a refused packet pass: services that do not drop, and one if nothing is dropped at all.
-        /// With none of them a refusal is a drop, and nothing more has to be asked.
+        /// How many services let refused packets pass, and one more if the policy drops nothing at all.
+        /// If it is 0, every refusal is a drop, and nothing more has to be looked up.
         pub lenient: u32,
         /// How many users there are.
         pub user_count: u32,
-        /// Which of the tables of users, and of destinations, belongs to this policy.
+        /// Which of the two tables of users' limits, and of destinations, belongs to this policy.
         pub tables: u32,
         /// The number of a [`Mode`].
         pub mode: u32,
         /// How many services answer SYNs with cookies.
         pub cookie_services: u32,
-        /// The window scale that this host's kernel chooses, or [`NO_TCP_OPTIONS`].
+        /// The window scale that this host's kernel offers, or [`NO_TCP_OPTIONS`].
         pub window_scale: u32,
         /// How many of `windows` are in use.
         pub window_count: u64,
         /// How many of `host_totals` are in use.
         pub host_total_count: u64,
-        /// What everybody may send to this host, whatever it is for.
+        /// The totals of the host.
         pub host_totals: [Total; MAX_TOTALS],
-        /// What may come of frames that have no source.
+        /// The cap of each interface on frames without a source.
         pub link: LinkLimits,
         /// Limits that are counted in windows.
         pub windows: [WindowLimit; MAX_WINDOWS],
         /// Services, by index.
         pub services: [Service; MAX_SERVICES],
         /// The service of each port, by [`port_slot`](super::service::port_slot): [`NO_SERVICE`], or one more than
-        /// its index; or the class of services that share it, with [`BY_DESTINATION`].
+        /// the service's index; or the class of the services that share the port, with [`BY_DESTINATION`].
         pub ports: [u16; PORT_SLOTS],
         /// The service of each IP protocol that has no ports, by [`protocol_slot`](super::service::protocol_slot).
         pub protocols: [u16; PROTOCOL_SLOTS],
-        /// Which service has each place: a hash of its name, or 0. No packet asks for it; the next daemon does, which knows no names.
+        /// A hash of the name of the service at each index, or 0. Packets do not need it; the next daemon recovers the names by it.
         pub service_names: [u64; MAX_SERVICES],
     }
 }
 
 impl Policy {
-    /// A policy without limits, services and users, whose budgets are empty. Every other one says what is different.
+    /// A policy without limits, services and users, whose budgets are empty. Other policies start from it.
     pub const EMPTY: Self = Self {
         generation: 0,
         source: SourceLimits { v6_mask_hi: 0, v6_mask_lo: 0, v4_mask: 0, set: LimitSet::NONE },
@@ -242,7 +242,7 @@ impl Policy {
         if self.clock == Clock::Coarse as u32 { Clock::Coarse } else { Clock::Precise }
     }
 
-    /// The service of a number from the table of ports, and its index.
+    /// The service of a number from the table of ports, with its index; `None` for no service.
     #[inline(always)]
     pub fn service(&self, number: u32) -> Option<(u32, &Service)> {
         if number == NO_SERVICE {
@@ -253,12 +253,12 @@ impl Policy {
         Some((index, &self.services[index as usize]))
     }
 
-    /// Whether the express lane can serve this policy: the lane repeats what the prefilter remembers, and drops.
+    /// Whether the express lane can serve this policy: the lane repeats what the prefilter remembers, and can only drop.
     pub const fn serves_lane(&self) -> bool {
         self.source.set.prefilter_tolerance_q8 != 0 && self.mode != Mode::Monitor as u32
     }
 
-    /// Makes of this policy what the express lane goes by: packets for a service that does not drop what is refused are left to the limiter, as are packets whose
+    /// Turns this policy into the copy for the express lane: packets for a service that does not drop refused packets are left to the limiter, as are packets whose
     /// service depends on their destination.
     pub fn leave_lenient_to_limiter(&mut self) {
         if self.lenient == 0 {
@@ -273,16 +273,16 @@ impl Policy {
         }
     }
 
-    /// Whether every packet of a source that is no SYN and no fragment weighs the same under all limits that are the source's alone, whatever
-    /// service it is for. Where users share limits, and where windows begin anew, another limit may be the first to refuse a moment later.
+    /// Whether every packet of a source that is neither SYN nor fragment has the same charge under all limits of the source, whatever
+    /// its service. With users, whose limits are shared, and with windows, which begin anew, another limit may be the first to refuse a moment later.
     pub fn weighs_alike(&self) -> bool {
         let counts_bytes = self.source.set.limits.iter().any(|limit| limit.meter == Meter::Bytes as u32);
         let by_service = self.services.iter().any(|service| service.per_source.limit_count != 0);
         self.user_count == 0 && self.window_count == 0 && !counts_bytes && !by_service
     }
 
-    /// Has prefixes know what any packet of a source that is no SYN and no fragment costs under the dearest of its limits; 0 if packets do not [weigh
-    /// alike](Self::weighs_alike), or no prefilter says who has shown a connection.
+    /// Sets the charge of prefixes for any packet that is neither SYN nor fragment: that of the dearest limit of a source. 0 if packets do not [weigh
+    /// alike](Self::weighs_alike), or if there is no prefilter.
     pub fn price_packets(&mut self) {
         let is_priced = self.weighs_alike() && self.source.set.prefilter_tolerance_q8 != 0;
         let packets = self.source.set.limits.iter().filter(|limit| limit.meter == Meter::Packets as u32);
@@ -294,7 +294,7 @@ impl Policy {
         }
     }
 
-    /// What becomes of a packet of a service that was refused for a reason. A policy on trial drops nothing at all; for its own limits
+    /// What happens to a packet for a service that was refused for a reason. A policy on trial drops nothing; for its own limits
     /// the service decides.
     #[inline(always)]
     pub fn fate(&self, service: u32, reason: Reason) -> Fate {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!([Mode::Enforce, Mode::Monitor].map(Mode::name), ["enforce", "monitor"]);
     }
 
-    /// A policy without anything, on the heap: it is larger than the stacks of some threads.
+    /// An empty policy on the heap: it is larger than the stacks of some threads.
     fn empty() -> std::boxed::Box<Policy> {
         std::boxed::Box::new(Policy {
             generation: 1,

@@ -3,16 +3,16 @@
 /// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// Handed on to the kernel.
+    /// The frame is handed on to the kernel.
     Pass,
     /// The frame is dropped.
     Drop,
-    /// Turned into an answer and sent back. The host's stack never sees it.
+    /// The frame is turned into a reply and sent back. The host's stack never sees it.
     Reply,
 }
 
 impl Verdict {
-    /// As in metrics and tables.
+    /// The word for the verdict in metrics and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -24,7 +24,7 @@ impl Verdict {
 
 macro_rules! reasons {
     ($( $(#[$attr:meta])* $variant:ident = $name:literal, $verdict:ident; )+) => {
-        /// Why a frame got its verdict; the index into the counters.
+        /// Why a frame got its verdict. Part of the index into the counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum Reason {
@@ -38,8 +38,8 @@ macro_rules! reasons {
             /// The declaration as text; part of the ABI fingerprint.
             pub const LAYOUT: &'static str = stringify!($( $variant $verdict, )+);
 
-            /// The reason of this number. Functions of the kernel program tell each other reasons as numbers; one that is no
-            /// reason cannot happen, and would be a refusal.
+            /// The reason of this number. Functions of the kernel program pass reasons as numbers; a number that is no
+            /// reason cannot occur, and would be a refusal.
             #[inline(always)]
             pub const fn from_code(code: u32) -> Self {
                 match code {
@@ -48,7 +48,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// As in metrics and tables.
+            /// The word for the reason in metrics and tables.
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$variant => $name, )+ }
             }
@@ -77,11 +77,11 @@ reasons! {
     NeighbourDiscovery = "neighbour_discovery", Pass;
     /// Neither IP nor ARP. Sources cannot be told apart, and the host's IP stack never sees it.
     NotIp = "not_ip", Pass;
-    /// Completes a handshake: the acknowledgement carries a SYN cookie that is ours.
+    /// The packet completes a handshake: its acknowledgement carries a SYN cookie of this host.
     CookieValid = "cookie_valid", Pass;
     /// A SYN, answered with a cookie.
     CookieSent = "cookie_sent", Reply;
-    /// TCP that opens nothing, belongs to no connection and carries no valid cookie, or a SYN from where no answer could go, while
+    /// A TCP packet that opens nothing, belongs to no connection and carries no valid cookie, or a SYN from an address that no reply could reach, while
     /// SYNs are answered with cookies.
     CookieInvalid = "cookie_invalid", Drop;
     /// The source is on the block list.
@@ -94,54 +94,54 @@ reasons! {
     LimitSyns = "limit_syns", Drop;
     /// Over a limit in fragments.
     LimitFragments = "limit_fragments", Drop;
-    /// Its user has used up what all its addresses may have together.
+    /// The user of the source has used up what all its addresses may send together.
     LimitUser = "limit_user", Drop;
-    /// The addresses around its source have together used up what they may, at some prefix length.
+    /// The addresses around the source have together used up what they may send, at some prefix length.
     LimitPrefix = "limit_prefix", Drop;
-    /// Over the total of the service it is for.
+    /// Over the total of the packet's service.
     ServiceTotal = "service_total", Drop;
-    /// Over the total of the host, whatever it is for.
+    /// Over the total of the host, which all services share.
     HostTotal = "host_total", Drop;
-    /// ARP, neighbour discovery or not IP, and more of it than may come over one interface.
+    /// ARP, neighbour discovery or not IP, above the cap of the interface.
     LinkCap = "link_cap", Drop;
-    /// A source without state, beyond what its cell vouches for, while too many such sources want some.
+    /// A source without an entry, beyond what its cell vouches for, while the budget for new sources is used up.
     NewSourceBudget = "new_source_budget", Drop;
-    /// So many CPUs charged this bucket at once that the bounded retries ran out.
+    /// So many CPUs charged the bucket at once that the bounded retries ran out.
     Contended = "contended", Drop;
     /// The table of sources had no room even after evicting.
     TableFull = "table_full", Drop;
-    /// Ends inside a header that it announces.
+    /// The frame ends inside a header that it announces.
     Truncated = "truncated", Drop;
-    /// More VLAN tags than two.
+    /// More than two VLAN tags.
     VlanDepth = "vlan_depth", Drop;
-    /// IPv4 or IPv6 header that contradicts itself.
+    /// An IPv4 or IPv6 header that contradicts itself.
     BadIpHeader = "bad_ip_header", Drop;
-    /// IPv6 source inside ::ffff:0:0/96, which never appears on a wire.
+    /// An IPv6 source inside ::ffff:0:0/96, which never appears on a wire.
     MappedSource = "mapped_source", Drop;
     /// More IPv6 extension headers than the parser follows.
     ExtensionChain = "extension_chain", Drop;
 }
 
 impl Reason {
-    /// Whether limits let the packet pass.
+    /// Whether the limits admit the packet.
     #[inline(always)]
     pub const fn admits(self) -> bool {
         matches!(self, Self::Conforming | Self::SoftMargin)
     }
 
-    /// Of two such reasons, the reason that says more.
+    /// Of two reasons that admit, the one to count: a soft margin rather than `Conforming`.
     #[inline(always)]
     pub const fn and(self, other: Self) -> Self {
         if matches!(self, Self::Conforming) { other } else { self }
     }
 
-    /// Whether the packet is refused not for anything that its source did, but because there is no room to keep an account of it.
+    /// Whether the packet is refused not for what its source did, but because there is no room for an entry.
     #[inline(always)]
     pub const fn wants_room(self) -> bool {
         matches!(self, Self::NewSourceBudget | Self::TableFull)
     }
 
-    /// Whether a limit of packets with a source refused, or what limits need to keep their accounts.
+    /// Whether the reason is a limit on packets with a source, or a lack of room for an entry.
     #[inline(always)]
     pub const fn is_limit(self) -> bool {
         matches!(
@@ -160,8 +160,8 @@ impl Reason {
         )
     }
 
-    /// Whether a service says what becomes of a packet that is refused for this reason. The total of the host is not its own: a service that
-    /// lets pass what is above its limits must not open the host.
+    /// Whether the service decides what happens to a packet that is refused for this reason. The total of the host is not the service's: a service that
+    /// lets packets above its limits pass must not open the host.
     #[inline(always)]
     pub const fn is_for_service(self) -> bool {
         self.is_limit() && !matches!(self, Self::HostTotal)

@@ -1,6 +1,6 @@
-//! Frames of which the daemon gets a copy while somebody looks at the traffic.
+//! Frames that are copied for the daemon while somebody looks at the traffic.
 //!
-//! None of these maps is pinned: what a program copies is for the daemon that loaded it.
+//! None of these maps is pinned: the copies of a program are for the daemon that loaded it.
 
 use crate::{
     abi_struct,
@@ -8,11 +8,11 @@ use crate::{
 };
 
 abi_struct! {
-    /// Whether frames are sampled. The daemon writes it, and a program whose samples nobody takes in.
+    /// Whether frames are sampled. Written by the daemon, and by a program whose samples nobody reads.
     pub struct Sampling: 8 {
-        /// 0 while nobody looks. Otherwise a number that moves ten times a second, so that a CPU which has become quiet samples more again.
+        /// 0 while nobody looks. Otherwise a number that changes ten times a second, so that a CPU with less traffic samples a larger part of it again.
         pub epoch: u32,
-        /// Samples that one CPU should not exceed in an epoch.
+        /// Samples that one CPU should not exceed in one epoch.
         pub budget: u32,
     }
 }
@@ -20,13 +20,13 @@ abi_struct! {
 abi_struct! {
     /// The sampler of one CPU. Only the kernel program uses it.
     pub struct Sampler: 24 {
-        /// The state of its random numbers; 0 before the first.
+        /// The state of the random numbers; 0 before the first.
         pub random: u64,
-        /// The epoch of its last frame.
+        /// The epoch of this CPU's last frame.
         pub epoch: u32,
-        /// Samples in this epoch, see `Sampler::due`.
+        /// Samples in this epoch; `Sampler::due` sets it back to half the budget when the shift rises.
         pub taken: u32,
-        /// One frame in two to the power of this is sampled.
+        /// One frame in two to the power of `shift` is sampled.
         pub shift: u32,
         /// Frames to let pass before the next sample.
         pub gap: u32,
@@ -34,34 +34,34 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// What stands before the bytes of a sampled frame.
+    /// The header before the bytes of a sampled frame.
     pub struct SampleHeader: 32 {
-        /// When, on the kernel's monotonic clock.
+        /// When the frame was sampled: nanoseconds of the kernel's monotonic clock.
         pub time_ns: u64,
-        /// Where the frame was counted: its service, reason and fate, see [`slot`](super::counter::slot).
+        /// The index of the frame's counter, for its service, reason and fate; see [`slot`](super::counter::slot).
         pub slot: u32,
-        /// Length of the frame; of one that has several buffers, of the first.
+        /// Length of the frame in bytes; of a frame in several buffers, of the first one.
         pub len: u32,
-        /// Number of the interface that it came in by.
+        /// The number of the interface that the frame came in by.
         pub interface: u32,
-        /// The frame stands for two to the power of this many.
+        /// The frame stands for two to the power of `shift` frames.
         pub shift: u32,
-        /// What the kernel was told: an XDP action.
+        /// The program's XDP action on the frame.
         pub action: u32,
-        /// 0 if the frame begins with an Ethernet header, 1 if with an IP header.
+        /// 0 if the frame begins with an Ethernet header, 1 if it begins with an IP header.
         pub link: u32,
     }
 }
 
-/// The action of a frame that is handed on.
+/// The XDP action of a frame that is handed on.
 pub const ACTION_PASS: u32 = 2;
-/// The action of a frame that is sent back.
+/// The XDP action of a frame that is sent back.
 pub const ACTION_REPLY: u32 = 3;
-/// Bytes of a frame that are copied: headers of every packet that is parsed, with little behind them.
+/// Bytes of a frame that are copied: enough for the headers of every packet that is parsed.
 pub const SAMPLE_BYTES: u32 = 128;
 
 impl Sampler {
-    /// Lets a frame pass without a sample, if nothing stands against it. This is all that most frames pay while somebody looks.
+    /// Whether a frame passes without a sample: in this epoch, and with a gap left. Most frames cost no more while somebody looks.
     #[inline(always)]
     pub fn lets_pass(&mut self, epoch: u32) -> bool {
         let passes = self.epoch == epoch && self.gap != 0;
@@ -71,11 +71,11 @@ impl Sampler {
         passes
     }
 
-    /// Whether to sample a frame that [`Sampler::lets_pass`] did not let pass; if so, as one of how many (two to the power of the answer).
+    /// Whether to sample a frame for which [`Sampler::lets_pass`] was false; the answer is the shift: the frame stands for two to its power.
     ///
-    /// The gaps between samples have no memory (see [`gap`]), so the sample is unbiased at every moment, also while the shift moves, and nobody
-    /// can send in step with it. The shift rises whenever an epoch has used up its budget, and once more with each further half of it; it falls
-    /// by one in each epoch that used less than a quarter. `seed` is asked for once.
+    /// The gaps between samples have no memory (see [`gap`]), so the sample is unbiased at every moment, also when the shift changes, and no sender
+    /// can keep in step with it. The shift rises whenever an epoch has used up its budget, and once more with each further half of it; it falls
+    /// by one in each epoch that used less than a quarter. `seed` is called once.
     #[inline(always)]
     pub fn due(&mut self, sampling: Sampling, seed: impl FnOnce() -> u32) -> Option<u32> {
         if self.random == 0 {
@@ -103,7 +103,7 @@ impl Sampler {
         Some(shift)
     }
 
-    /// The gap to the next sample.
+    /// Draws the gap to the next sample.
     #[inline(always)]
     fn draw(&mut self) -> u32 {
         gap::draw(self.shift, || {
@@ -117,7 +117,7 @@ impl Sampler {
 }
 
 impl SampleHeader {
-    /// A header from the first bytes of a record, and the bytes behind it.
+    /// Parses the header of a record, and returns the bytes behind it too.
     pub fn split(record: &[u8]) -> Option<(Self, &[u8])> {
         let (header, frame) = record.split_first_chunk::<{ size_of::<Self>() }>()?;
         let (halves, _) = header.as_chunks::<4>();
@@ -144,7 +144,7 @@ mod tests {
 
     const QUIET: Sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, gap: 0 };
 
-    /// Runs epochs of so many frames each, and gives what each epoch sampled and what these samples stand for.
+    /// Runs epochs of the given numbers of frames, and returns for each epoch the samples, and the frames that they stand for.
     fn epochs(sampler: &mut Sampler, from: u32, frames: &[u32]) -> std::vec::Vec<(u32, u64)> {
         let epoch = |(number, frames): (u32, &u32)| {
             let sampling = Sampling { epoch: from + number, budget: 1000 };
@@ -161,7 +161,7 @@ mod tests {
     fn random_numbers_are_those_of_marsaglia() {
         let mut sampler = QUIET;
         assert_eq!(sampler.due(Sampling { epoch: 1, budget: 1000 }, || 77), Some(0));
-        // 21 steps, one for each digit of a gap.
+        // 21 xorshift steps, one for each digit of a gap.
         assert_eq!(sampler.random, 0x2961_7343_694d_9832);
     }
 

@@ -1,37 +1,37 @@
-//! Services: what is limited as a whole, whoever sends.
+//! Services: limits on packets of one protocol and port, whoever sends.
 
 use super::{Limit, LimitSet};
 use crate::abi_struct;
 
 /// Services that a policy can have.
 pub const MAX_SERVICES: usize = 256;
-/// Limits on the total of one service: one in packets, one in bytes.
+/// The most totals of one service: one in packets, one in bytes.
 pub const MAX_TOTALS: usize = 2;
-/// Destination ports of TCP, then of UDP.
+/// Slots of the table of ports: destination ports of TCP, then of UDP.
 pub const PORT_SLOTS: usize = 2 << 16;
-/// IP protocols of packets without ports, then of fragments without the transport header.
+/// Slots of the table of protocols: packets without ports, then fragments without the transport header.
 pub const PROTOCOL_SLOTS: usize = 2 << 8;
-/// Where the total of the host is among those of services: behind them.
+/// The index of the host's total: behind those of all services.
 pub const HOST_TOTAL: u32 = MAX_SERVICES as u32;
-/// Totals of services, and that of the host.
+/// Totals of all services and of the host.
 pub const TOTAL_SLOTS: usize = MAX_SERVICES + 1;
-/// The index that stands for no service.
+/// The number that stands for no service.
 pub const NO_SERVICE: u32 = 0;
 
-/// Where the service of a port is looked up. Holds [`NO_SERVICE`], or one more than the service's index.
+/// The slot of a port in the table of ports. A slot has [`NO_SERVICE`], or one more than the service's index.
 #[inline(always)]
 pub const fn port_slot(protocol: Protocol, port: u16) -> u32 {
     ((protocol as u32) << 16) | port as u32
 }
 
-/// Where the service of a packet without ports is looked up, by the number of its IP protocol: one that has its transport header, or a later
-/// piece of one that does not.
+/// The slot of a packet without ports, by the number of its IP protocol: one slot for packets with the transport header, another for later
+/// fragments, which lack it.
 #[inline(always)]
 pub const fn protocol_slot(number: u8, later_fragment: bool) -> u32 {
     ((later_fragment as u32) << 8) | number as u32
 }
 
-/// Protocols that have ports.
+/// A protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Protocol {
@@ -42,80 +42,80 @@ pub enum Protocol {
 }
 
 abi_struct! {
-    /// One limit on the total of a service.
+    /// One limit of a total, of a service or of the host.
     ///
     /// CPUs do not charge it packet by packet: each takes a portion at a time, so the shared word is written rarely. What a CPU
-    /// has taken and not spent has been charged already; the compiler has taken that out of the tolerance.
+    /// holds unspent has been charged already; the compiler has taken that much out of the tolerance.
     pub struct Total: 40 {
-        /// The limit on everything.
+        /// The limit on all packets.
         pub limit: Limit,
-        /// How far sources without state may push the bucket: below the limit's own tolerance, so that they cannot
-        /// take the last tokens from those who are known.
+        /// How far untracked sources may push the bucket, in 1/256 ns: less than the limit's tolerance, so that they cannot
+        /// take the last tokens from tracked sources.
         pub untracked_tolerance_q8: u64,
-        /// What a CPU takes at a time; 0: packet by packet.
+        /// What a CPU takes at a time, in 1/256 ns; 0: packets are charged one by one.
         pub portion_q8: u64,
     }
 }
 
 abi_struct! {
-    /// What holds for one service.
+    /// One service: its limits, and what happens to refused packets.
     pub struct Service: 288 {
-        /// SYNs above this are answered with cookies; a price of 0 switches that off.
+        /// The limit on SYNs above which SYNs are answered with cookies; a price of 0 switches cookies off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
         pub total_count: u64,
         /// The totals of the service.
         pub totals: [Total; MAX_TOTALS],
-        /// What one source may send to this service.
+        /// The limits of each source at this service.
         pub per_source: LimitSet,
         /// The number of an [`OnLimit`].
         pub on_limit: u32,
-        /// The class that `mark` gives a packet, 0 to 63.
+        /// The DSCP class of packets that the service marks, 0 to 63.
         pub dscp: u32,
     }
 }
 
 abi_struct! {
-    /// The shared buckets of one service, one per limit.
+    /// The shared buckets of one total, one for each limit.
     pub struct TotalState: 16 {
-        /// Theoretical arrival times, moved by compare-and-exchange.
+        /// Theoretical arrival times, changed by compare-and-exchange.
         pub tat_q8: [u64; MAX_TOTALS],
     }
 }
 
 abi_struct! {
-    /// How a service fares with its SYNs.
+    /// The SYNs of a service.
     pub struct SynState: 16 {
-        /// Bucket of SYNs, held to `Service::syn_cookies`.
+        /// The bucket of SYNs, for the limit `Service::syn_cookies`.
         pub tat_q8: u64,
-        /// SYNs are answered with cookies until then.
+        /// Until when SYNs are answered with cookies, as a time word.
         pub cookies_until_q8: u64,
     }
 }
 
-/// How long cookies go on after the last SYN above the threshold, in 1/256 ns: long enough that a flood with gaps does not flap,
-/// short enough that options lost to cookies are soon back.
+/// How long cookies continue after the last SYN above the threshold, in 1/256 ns: long enough to bridge the gaps of a flood,
+/// short enough that TCP options lost to cookies are soon back.
 pub const COOKIES_HOLD_Q8: u64 = 10_000_000_000 << 8;
 
-/// What becomes of a packet that a limit refuses.
+/// What happens to a packet that a limit refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum OnLimit {
     /// A refused packet is dropped.
     Drop = 0,
-    /// A refused packet passes, and is counted as what would have been dropped.
+    /// A refused packet passes, and is counted as one that would have been dropped.
     Monitor = 1,
-    /// A refused packet passes as less important: with another class of service.
+    /// A refused packet passes with another DSCP class, as less important.
     Mark = 2,
-    /// The sender of a refused packet is told so.
+    /// A refused packet is dropped, and its sender is told.
     Reject = 3,
 }
 
 impl OnLimit {
-    /// All of them, by discriminant.
+    /// All variants, by discriminant.
     pub const ALL: [Self; 4] = [Self::Drop, Self::Monitor, Self::Mark, Self::Reject];
 
-    /// The word users type for it.
+    /// The word for the variant, as users type it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -126,20 +126,20 @@ impl OnLimit {
     }
 }
 
-/// What is known of a source that asks for a part of a shared limit.
+/// What is known of a source that takes a part of a shared limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Party {
-    /// A source without state.
+    /// A source without an entry.
     Untracked = 0,
-    /// A source with state.
+    /// A source with an entry.
     Tracked = 1,
-    /// A source with state that has shown a connection, which nobody can forge.
+    /// A source with an entry that has shown a TCP connection, which nobody can forge.
     Proven = 2,
 }
 
 impl Party {
-    /// The party of this number. Functions of the kernel program tell each other parties as numbers.
+    /// The party of this number. Functions of the kernel program pass parties as numbers.
     #[inline(always)]
     pub const fn from_code(code: u32) -> Self {
         match code {
@@ -149,31 +149,31 @@ impl Party {
         }
     }
 
-    /// Whether the source has state: untracked sources are the first to go when a service is full.
+    /// Whether the source has an entry: untracked sources are refused first when a total runs out.
     #[inline(always)]
     pub const fn has_state(self) -> bool {
         !matches!(self, Self::Untracked)
     }
 }
 
-/// Words of a share per limit: a pool and a refusal for each party.
+/// Words of a share in each half: for each limit, one for untracked sources and one for tracked ones.
 const SHARE_WORDS: usize = MAX_TOTALS * 2;
 
 abi_struct! {
-    /// What one CPU has taken from the totals of one service. Only that CPU writes it.
+    /// What one CPU holds of one total. Only that CPU writes it.
     pub struct Share: 64 {
-        /// Taken and not spent, by limit and party.
+        /// What the CPU has taken and not spent, by limit and party, in 1/256 ns.
         pub pool_q8: [u64; SHARE_WORDS],
-        /// No portion is left until then, by limit and party.
+        /// Until when no portion is to be had, by limit and party, as time words.
         pub refused_until_q8: [u64; SHARE_WORDS],
     }
 }
 
 impl Share {
-    /// A share of which nothing is taken.
+    /// A share that holds nothing.
     pub const EMPTY: Self = Self { pool_q8: [0; SHARE_WORDS], refused_until_q8: [0; SHARE_WORDS] };
 
-    /// The place of a limit's words for a party.
+    /// The index of the words of a limit for a party.
     #[inline(always)]
     pub const fn place(total: usize, party: Party) -> usize {
         total * 2 + party.has_state() as usize
@@ -181,7 +181,7 @@ impl Share {
 }
 
 impl Service {
-    /// Fills the unused slots of a policy.
+    /// Fills the unused indices of a policy.
     pub const UNUSED: Self = Self {
         syn_cookies: Limit::UNUSED,
         total_count: 0,

@@ -1,19 +1,19 @@
-//! What the daemon switches on and off while packets come in.
+//! Switches that the daemon sets while packets come in.
 
 use crate::{abi_struct, limit::prefilter::LONGEST_NEGATIVE_ENTRY_Q8};
 
 abi_struct! {
-    /// The switches. The daemon alone writes them, all at once and in the order in which they stand: what opens the lane comes last.
+    /// The switches. Only the daemon writes them, all at once and in the order of the fields: `opens_ns`, which opens the express lane, comes last.
     pub struct Switches: 48 {
-        /// Lists keep the express lane closed to IPv4, and to IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: for good.
+        /// Changes of lists keep the express lane closed, for IPv4 and for IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: for good.
         pub lane_from_ns: [u64; 2],
-        /// 1 where the list of IPv4, or of IPv6, has entries: an empty trie costs as much to ask as a short one.
+        /// 1 if the list of IPv4, or of IPv6, has entries: looking up an empty trie costs as much as a short one.
         pub listed: [u32; 2],
-        /// 1 while the copy of the policy that the express lane goes by is the policy in force.
+        /// 1 while the express lane's copy of the policy is the policy in force.
         pub express: u32,
-        /// 1 where a source that a total refused may be refused again by that total alone: no limit counts bytes, and nobody shares a limit.
+        /// 1 if the lane may repeat the refusals of a total by that total alone: no limit counts bytes, and no limit is shared by users.
         pub totals: u32,
-        /// From when on the express lane is open to IPv4, and to IPv6: what packets look at, made of the above by [`Switches::opening`].
+        /// When the express lane opens to IPv4 and to IPv6: packets read only this. [`Switches::opening`] computes it from the fields above.
         pub opens_ns: [u64; 2],
     }
 }
@@ -23,7 +23,7 @@ impl Switches {
     pub const CLOSED: Self =
         Self { lane_from_ns: [0; 2], listed: [0; 2], express: 0, totals: 0, opens_ns: [NEVER_NS; 2] };
 
-    /// The switches, with the lane open from when both the policy and the lists let it.
+    /// The switches with `opens_ns` filled in: the lane is open when both the policy and the lists allow it.
     #[must_use]
     pub const fn opening(self) -> Self {
         let opens_ns = if self.express == 0 { [NEVER_NS; 2] } else { self.lane_from_ns };
@@ -31,13 +31,13 @@ impl Switches {
     }
 }
 
-/// The express lane stays closed.
+/// A time that never comes: the express lane stays closed.
 pub const NEVER_NS: u64 = u64::MAX;
 
 /// When the express lane opens again to a family whose list was changed at `changed_ns`.
 ///
-/// The lane knows a source by what the limiter remembers of it, and does not ask the lists. By then, whatever the limiter remembered
-/// before the change is over; twice as long, because clocks differ by a tick or two.
+/// The lane knows a source by what the limiter remembers of it, and does not look into the lists. By that time, everything that the limiter remembered
+/// before the change has run out; twice as long, because clocks differ by a tick or two.
 pub const fn lane_opens_ns(changed_ns: u64) -> u64 {
     changed_ns.saturating_add(2 * (LONGEST_NEGATIVE_ENTRY_Q8 >> crate::limit::gcra::TIME_FRAC_BITS))
 }

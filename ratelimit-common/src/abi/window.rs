@@ -1,16 +1,16 @@
-//! Limits that are counted in windows, and what sources and users have used of them.
+//! Limits that are counted in windows, and the state of windows for sources and users.
 
 use crate::{
     abi_struct,
     limit::window::{Window, sliding::SUB_WINDOWS},
 };
 
-/// Different windows that a policy can have.
+/// The most different windows of a policy.
 pub const MAX_WINDOWS: usize = 64;
-/// Windows that one set of limits can have.
+/// The most windows of one set of limits.
 pub const SET_WINDOWS: usize = 4;
 
-/// How a window is counted.
+/// The algorithm of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum WindowKind {
@@ -27,13 +27,13 @@ abi_struct! {
     pub struct WindowLimit: 56 {
         /// The amount and length of the window.
         pub window: Window,
-        /// What tells words of this window from those of any other, in the upper half: they would mean something else there.
+        /// The window's name, in the upper 32 bits: words written under another name have another meaning.
         pub name: u64,
-        /// A [`Meter`](super::Meter), or [`NO_METER`](super::limit::NO_METER) for an unused place.
+        /// The number of a [`Meter`](super::Meter), or [`NO_METER`](super::limit::NO_METER) for an unused place.
         pub meter: u16,
         /// The number of a [`WindowKind`].
         pub kind: u16,
-        /// Whether what is above it passes, and is counted apart.
+        /// 1 if packets above the limit pass and are counted apart.
         pub soft: u32,
     }
 }
@@ -46,7 +46,7 @@ impl WindowLimit {
 abi_struct! {
     /// What one source or user has used of one window.
     pub struct WindowState: 64 {
-        /// As `limit::window` has them: all of them for a sliding window, the first for the others. Zero is fresh.
+        /// Words as `limit::window` writes them: all of them for a sliding window, only the first for the others. Zero is an unused window.
         pub words: [u64; SUB_WINDOWS],
     }
 }

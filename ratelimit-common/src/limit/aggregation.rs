@@ -1,20 +1,20 @@
-//! Prefixes around a source: what a whole neighbourhood may send.
+//! Prefix aggregation: limits on the prefixes around a source.
 //!
-//! Who owns a /48 has 65 536 sources and could use each of them once. So wider prefixes have buckets too, each of a multiple
-//! m of one source's limits: m x r and m x B. As time that is the same tolerance and a price of 1/m, so one word answers for all
+//! The owner of a /48 has 65 536 sources and could use each of them once. So wider prefixes have buckets too, each of a multiple
+//! m of one source's limits: m x r and m x B. As times these are the same tolerance and a price of 1/m, so one word stands for all
 //! limits of a source at once: it is charged for the dearest of them.
 //!
-//! Prefixes come through a prefilter as sources do (see [`super::prefilter`]), with the same reasoning and the same bounds: **a prefix gets at
+//! Prefixes have a prefilter as sources do (see [`super::prefilter`]), with the same reasoning and the same bounds: **a prefix gets at
 //! most m x (B + r x W)** and at least what a bucket of m x (B - G) gives, whatever else hits its cell. B is the smallest burst of
-//! the source's limits, as time (three quarters of it for sources without state, so that whoever forges addresses of a prefix cannot
-//! use up what those in it need who are known), and every packet pays for the limit that it is dearest under, so a mix of limits may get less.
+//! the source's limits, as a time (three quarters of it for sources that are not proven, so that forged addresses of a prefix cannot
+//! use up what its proven sources need), and every packet is charged for its dearest limit, so a mix of limits may get less.
 
 use crate::abi::{
     SourceKey,
     prefix::{PREFIX_LEVEL_CELL_BITS, PREFIX_LEVEL_CELLS},
 };
 
-/// The cell of a prefix, by the keyed hash of [`super::prefilter::hash`]. `prefix_level` counts over both families.
+/// The index of a prefix's cell, by the keyed hash of [`super::prefilter::hash`]. `prefix_level` counts the aggregation levels of both families.
 #[inline(always)]
 pub const fn cell_index(prefix_level: u32, hash: u64) -> u32 {
     prefix_level * PREFIX_LEVEL_CELLS + (hash >> (64 - PREFIX_LEVEL_CELL_BITS)) as u32
@@ -25,20 +25,20 @@ pub const fn reciprocal(multiple: u64) -> u64 {
     (1_u64 << 32).div_ceil(multiple)
 }
 
-/// What a prefix pays for a packet that costs its source so much, rounded up.
+/// The charge of a prefix for a packet that costs its source `charge_q8`: the charge divided by the multiple, rounded up, in 1/256 ns.
 #[inline(always)]
 pub const fn share_q8(charge_q8: u64, multiple: u64, reciprocal: u64) -> u64 {
-    // The reciprocal is at most 2^32, so this does not overflow, and it is too much by less than one unit. Dearer packets (8 ms) are
-    // rare: then there is time to divide.
+    // The reciprocal is at most 2^32, so this does not overflow, and the result is too large by less than one unit. Larger charges (8 ms) are
+    // rare enough to afford a division.
     if charge_q8 < 1 << 31 {
         return (charge_q8 * reciprocal + (1 << 32) - 1) >> 32;
     }
-    // Not zero where it is used; this shows the compiler that there is nothing to panic about.
+    // The multiple is never zero here; this shows the compiler that the division cannot panic.
     let multiple = if multiple == 0 { 1 } else { multiple };
     charge_q8.div_ceil(multiple)
 }
 
-/// A source's key, cut to a prefix.
+/// The key of a source, masked to a prefix.
 #[inline(always)]
 pub const fn cut(key: SourceKey, mask_hi: u64, mask_lo: u64) -> SourceKey {
     SourceKey { hi: key.hi & mask_hi, lo: key.lo & mask_lo }

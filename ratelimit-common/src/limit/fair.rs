@@ -1,8 +1,8 @@
-//! Fair shares within a prefix: who is refused when a neighbourhood wants more than it may have.
+//! Fair shares within a prefix: which sources are refused when a prefix's sources want more than the prefix may have.
 //!
-//! A prefix may have m times what one source may have (see [`super::aggregation`]). Whoever forges addresses of a prefix wants all of that, and
+//! A prefix may have m times what one source may have (see [`super::aggregation`]). A sender with forged addresses of a prefix wants all of that, and
 //! first come, first served would leave nothing for the quiet sources between them. So sources of a prefix that is nearly used up are held
-//! to a second rate, the same for all of them, that falls the more the prefix is used up:
+//! to a second rate, equal for all of them, which falls the more the prefix is used up:
 //!
 //! ```text
 //!   rate of each source
@@ -13,51 +13,51 @@
 //!        0        from           tolerance of the party
 //! ```
 //!
-//! The debt settles where what all sources get, each at most that rate f, is what the prefix may have: sum of min(demand, f) = m x r.
-//! That is the max-min fair share. **A source that wants no more than an equal share of its prefix is not refused for the others' sake**,
-//! however much they want; with s sources an equal share is at least m x r / s. Two kinds of sources have a range of debt each: who is proven
-//! to be real squeezes only itself, because the others stop before its range begins.
+//! The debt settles where the sum of what all sources get, each at most that rate f, is what the prefix may have: sum of min(demand, f) = m x r.
+//! That is the max-min fair share. **A source that wants no more than an equal share of its prefix is never refused because of the others**,
+//! however much they want; with s sources an equal share is at least m x r / s. Proven and other sources have a range of debt each: proven sources
+//! squeeze only themselves, because the others are refused before the range of the proven begins.
 //!
 //! # The word of a source
-//! What a source has had beyond its rate f, and when that was reckoned, in units of 2^-23 of the tolerance or finer:
+//! The word of a source has the source's debt beyond its rate f, and the time at which it was computed, in units of 2^-23 of the tolerance or finer:
 //! `time << 28 | debt`. Debt is paid off at f: at one unit per unit without pressure, at half of that after one octave. Sources share
-//! words by the same hash that puts them into cells of the prefilter: two sources on one word share what one of them may have.
+//! words by the hash that assigns them to cells of the prefilter: two sources with one word share what one of them may have.
 //!
 //! # Worked numbers
-//! 100 packets/s burst 100 and a /24 x32: 254 forged sources at 79 packets/s want 20 000/s of 3200/s. Their debts hold the prefix where
+//! 100 packets/s burst 100 and a /24 x32: 254 forged sources at 79 packets/s want 20 000/s of 3200/s. Their packets hold the prefix at a debt where
 //! f is 12.6/s; a source at 8 packets/s never owes more than its allowance, and all of its packets pass.
 
 use crate::abi::{Aggregation, Squeeze, service::Party};
 
-/// How often the rate is halved from the beginning of the range to its end.
+/// How often the rate is halved between the beginning and the end of the range.
 pub const OCTAVES: u32 = 12;
 /// Steps of pressure in one octave.
 const OCTAVE: u32 = 1 << 8;
-/// The highest pressure: nobody is squeezed harder.
+/// The highest pressure.
 pub const HARDEST: u32 = OCTAVES * OCTAVE;
 
-/// Lower bits of a word, which are the debt.
+/// Lower bits of a source's word: its debt.
 const DEBT_BITS: u32 = 28;
 const DEBT_MASK: u64 = (1 << DEBT_BITS) - 1;
-/// Upper bits of a word, which are the time, moved down.
+/// Upper bits of a source's word, shifted down: the time.
 const TIME_MASK: u64 = u64::MAX >> DEBT_BITS;
-/// A time that is ahead of now by less than this was written by a CPU whose clock is ahead: an eighth of the tolerance, or up to a quarter.
+/// A time ahead of now by less than this was written by a CPU whose clock is ahead: between an eighth and a quarter of the tolerance.
 const AHEAD: u64 = 1 << 21;
 
-/// Bits of the tolerance in units of a word.
+/// Bits of the tolerance in the units of a source's word.
 const TOLERANCE_BITS: u32 = 24;
-/// Each range of debt is this part of the tolerance: a quarter.
+/// Each range of debt is one part in this many of the tolerance: a quarter.
 pub const RANGE_SHARE: u64 = 4;
-/// Part of the tolerance that a source may have at once, whatever the pressure: so little that all sources of a /24 at once fit into the range.
+/// One part in this many of the tolerance may be used at once under any pressure: so little that all sources of a /24 together fit into the range.
 const ALLOWANCE_SHARE: u64 = 64;
-/// Packets that a source may have at once beyond its part of the tolerance: full frames that open no connection.
+/// Packets that a source may send at once besides that part of the tolerance: full frames that open no connection.
 const ALLOWANCE_PACKETS: u64 = 2;
 
-/// Bits that the way into the range is reckoned with.
+/// Bits of precision of the way into the range.
 const WAY_BITS: u32 = 12;
 
 impl Squeeze {
-    /// The numbers for prefixes of this tolerance, of which a range is a quarter, and for full frames that cost their source at most `dearest_q8`.
+    /// The squeeze of prefixes with this tolerance, where full frames cost their source at most `dearest_q8`, in 1/256 ns.
     pub const fn of(tolerance_q8: u64, dearest_q8: u64) -> Self {
         let range_q8 = tolerance_q8 / RANGE_SHARE;
         let range_shift = bits(range_q8).saturating_sub(WAY_BITS);
@@ -85,8 +85,8 @@ const fn bits(number: u64) -> u32 {
     u64::BITS - number.leading_zeros()
 }
 
-/// Where the range of a party ends. Who is proven is not squeezed as soon as the others are at their end, but only when those who are proven
-/// want too much themselves: half of its range lies beyond what a prefix may ever owe.
+/// The debt at which the range of a party ends, in 1/256 ns. Proven sources are not squeezed as soon as the others are at their end, but only when proven
+/// sources want too much themselves: half of their range lies beyond what a prefix may ever owe.
 #[inline(always)]
 pub const fn end_q8(aggregation: &Aggregation, party: Party) -> u64 {
     match party {
@@ -95,7 +95,7 @@ pub const fn end_q8(aggregation: &Aggregation, party: Party) -> u64 {
     }
 }
 
-/// How hard sources are squeezed while their prefix owes so much, if their range ends there: 0 if not at all, then in 1/256 octaves.
+/// How hard sources are squeezed when their prefix owes `debt_q8` and their range ends at `end_q8`: 0 if not at all, otherwise in 1/256 octaves.
 #[inline(always)]
 pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
     let from_q8 = end_q8.wrapping_sub(squeeze.range_q8);
@@ -104,11 +104,11 @@ pub const fn pressure(squeeze: &Squeeze, debt_q8: u64, end_q8: u64) -> u32 {
     }
     let way = (debt_q8 - from_q8) >> (squeeze.range_shift & 63);
     let pressure = (way.wrapping_mul(squeeze.range_factor as u64) >> 16) as u32;
-    // No source pushes a prefix further than its tolerance, but a policy may have become stricter.
+    // No source pushes a prefix beyond its tolerance, but a policy may have become stricter.
     if way >> WAY_BITS != 0 || pressure > HARDEST { HARDEST } else { pressure }
 }
 
-/// Asks the word of a source for a packet that costs `charge_q8`: the word to store if the source may have it.
+/// Evaluates the word of a source for a packet that costs `charge_q8`: returns the word to store, or `None` if the packet is refused.
 #[inline(always)]
 pub const fn take(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pressure: u32) -> Option<u64> {
     let shift = squeeze.fair_shift & 63;
@@ -117,20 +117,20 @@ pub const fn take(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pre
     let elapsed = if since > TIME_MASK - AHEAD { 0 } else { since };
     let debt = (word & DEBT_MASK).saturating_sub(slowed(elapsed, pressure));
     let after = debt + charge(charge_q8, shift);
-    // A source that owes nothing may have one packet, whatever it costs.
+    // A source without debt may have one packet, whatever its charge.
     if debt != 0 && after > squeeze.allowance as u64 {
         return None;
     }
     Some((now << DEBT_BITS) | if after < DEBT_MASK { after } else { DEBT_MASK })
 }
 
-/// A price in units of a word, rounded up.
+/// A charge in the units of a source's word, rounded up.
 #[inline(always)]
 const fn charge(charge_q8: u64, shift: u32) -> u64 {
     (charge_q8 >> shift) + 1
 }
 
-/// How long a source must wait for a packet if the pressure stays as it is, in 1/256 ns; 0 if it may have it now.
+/// How long a source must wait for a packet if the pressure stays as it is, in 1/256 ns; 0 if the packet is admitted now.
 #[cfg(not(target_arch = "bpf"))]
 pub const fn wait_q8(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, pressure: u32) -> u64 {
     if take(word, squeeze, now_q8, charge_q8, pressure).is_some() {
@@ -145,73 +145,73 @@ pub const fn wait_q8(word: u64, squeeze: &Squeeze, now_q8: u64, charge_q8: u64, 
     whole.saturating_sub(since).saturating_add(1) << shift
 }
 
-/// The part of its own rate that a source may have, in percent.
+/// The part of its own rate that a source gets under a pressure, in percent.
 #[cfg(not(target_arch = "bpf"))]
 pub const fn percent(pressure: u32) -> u64 {
     slowed(100 << OCTAVES, pressure) >> OCTAVES
 }
 
-/// What is paid off in a time: half as much with every octave of pressure, and in between on a straight line.
+/// The debt that is paid off in a time: half as much with every octave of pressure, linear in between.
 #[inline(always)]
 const fn slowed(elapsed: u64, pressure: u32) -> u64 {
     let whole = elapsed >> ((pressure >> 8) & 63);
     whole - ((whole * (pressure & (OCTAVE - 1)) as u64) >> 9)
 }
 
-/// How long a source that was asked for a connection counts as asked: 50 ms, in 1/256 ns. Who shows one is proven for long and need not be asked;
-/// the others must not use up the lookups, so half of these are for sources that do not count as asked.
+/// How long a source counts as asked after its connection was looked up: 50 ms, in 1/256 ns. A source that shows one is proven for long and need not be asked;
+/// the others must not use up the lookups, so half of the lookups are for sources that do not count as asked.
 const ASKED_Q8: u64 = 50_000_000 << 8;
-/// Bits of a mark that tell sources of one word apart.
+/// Bits of a mark that tell sources with one word apart.
 const MARK_BITS: u32 = 24;
 
-/// The mark of a source that is asked for a connection now.
+/// The mark of a source whose connection is looked up now.
 #[inline(always)]
 pub const fn asked(hash: u64, now_q8: u64) -> u64 {
     (now_q8.wrapping_add(ASKED_Q8) >> MARK_BITS << MARK_BITS) | mark(hash)
 }
 
-/// Whether a mark says that this source has just been asked.
+/// Whether a mark shows that this source was asked a moment ago.
 #[inline(always)]
 pub const fn was_asked(word: u64, hash: u64, now_q8: u64) -> bool {
     let left = (word & !((1 << MARK_BITS) - 1)).wrapping_sub(now_q8);
     word & ((1 << MARK_BITS) - 1) == mark(hash) && left <= ASKED_Q8
 }
 
-/// The bits of a hash below those that choose its word.
+/// The bits of a hash below those that choose the word.
 #[inline(always)]
 const fn mark(hash: u64) -> u64 {
     (hash >> (64 - super::prefilter::CELL_BITS - MARK_BITS)) & ((1 << MARK_BITS) - 1)
 }
 
-/// How long a source that showed a connection counts as proven: ten minutes, in 1/256 ns. Long, because a flood of forged segments may use
-/// up the lookups that it takes to show it again.
+/// How long a source that showed a connection counts as proven: ten minutes, in 1/256 ns. So long because a flood of forged segments may use
+/// up the lookups that are needed to show it again.
 pub const PROVEN_Q8: u64 = 600_000_000_000 << 8;
 
-/// Bits of a time that the mark of a cell with a proven source does without: its unit is 17 s.
+/// Lower bits of a time that are dropped in the mark of a cell with a proven source: the unit of the mark is 17 s.
 const PROVEN_SHIFT: u32 = 42;
-/// The furthest that the mark of a cell with a proven source is ahead of now.
+/// How far the mark of a cell with a proven source is ahead of now at most, in units of the mark.
 const PROVEN_STEPS: u8 = (PROVEN_Q8 >> PROVEN_SHIFT) as u8 + 3;
 const _: () = assert!(PROVEN_Q8 >> PROVEN_SHIFT < 128, "a mark that is over is told from one that is not");
 
-/// The mark of a cell of the prefilter with a source that is proven from now on. Never 0, which is a cell that never had one.
+/// The mark of a prefilter cell with a source that is proven from now on. Never 0, which marks a cell that never had a proven source.
 #[inline(always)]
 pub const fn proven_mark(now_q8: u64) -> u8 {
     let mark = (now_q8.wrapping_add(PROVEN_Q8) >> PROVEN_SHIFT) as u8;
     mark.wrapping_add(1 + (mark == u8::MAX) as u8)
 }
 
-/// Whether some source of a cell with this mark may be proven. A mark goes round in 73 minutes: then a cell whose proven sources are long gone may be
-/// taken for one that has some, for ten minutes.
+/// Whether some source of a cell with this mark may be proven. Marks wrap after 73 minutes: a cell whose proven sources are long gone may then count
+/// as one that has some, for ten minutes.
 #[inline(always)]
 pub const fn may_be_proven(mark: u8, now_q8: u64) -> bool {
     mark != 0 && mark.wrapping_sub((now_q8 >> PROVEN_SHIFT) as u8) <= PROVEN_STEPS
 }
 
-/// The party of a source with state that counts as proven until a moment.
+/// The party of a source with an entry that counts as proven until a time word.
 #[inline(always)]
 pub const fn party(proven_until_q8: u64, now_q8: u64) -> Party {
     let left = proven_until_q8.wrapping_sub(now_q8);
-    // No source is proven for longer than `PROVEN_Q8`, so a moment that lies further ahead has been long ago.
+    // No source is proven for longer than `PROVEN_Q8`, so a time further ahead is long past.
     if proven_until_q8 == 0 || left == 0 || left > PROVEN_Q8 { Party::Tracked } else { Party::Proven }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Packets that pass of a source which asks so often a second for ten seconds.
+    /// The packets that pass in ten seconds, of a source that sends `asks_per_second` packets a second.
     fn passed(asks_per_second: u64, pressure: u32) -> u64 {
         // 100 packets/s and a burst of 100.
         let (squeeze, cost_q8) = (Squeeze::of(SECOND_Q8, SECOND_Q8 / 100), SECOND_Q8 / 100);
@@ -312,7 +312,7 @@ mod tests {
         }
         assert_eq!(take(word, &squeeze, 5 * SECOND_Q8 - SECOND_Q8 / 100, cost_q8, 0), None, "10 ms behind");
         assert!(take(word, &squeeze, 6 * SECOND_Q8, cost_q8, 0).is_some());
-        // Longer ago than a word can tell.
+        // Longer ago than the time in a word can express.
         let round = (TIME_MASK + 1) << squeeze.fair_shift;
         assert!(take(word, &squeeze, (5 * SECOND_Q8).wrapping_add(round / 2), cost_q8, 0).is_some());
     }
@@ -336,13 +336,13 @@ mod tests {
         let until_q8 = now_q8 + PROVEN_Q8;
         for (until_q8, now_q8, expected) in [
             (0, now_q8, Party::Tracked),
-            // Nobody was ever proven until then, whatever time it is.
+            // A time word of 0 means that the source was never proven, whatever time it is.
             (0, u64::MAX - 5, Party::Tracked),
             (until_q8, now_q8, Party::Proven),
             (until_q8, until_q8 - 1, Party::Proven),
             (until_q8, until_q8, Party::Tracked),
             (until_q8, until_q8 + 1, Party::Tracked),
-            // Further ahead than anybody was ever proven: years ago.
+            // A time further ahead than any source is proven: it was years ago.
             (until_q8 + 1, now_q8, Party::Tracked),
         ] {
             assert_eq!(party(until_q8, now_q8), expected, "{until_q8} at {now_q8}");
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(end_q8(&aggregation, Party::Untracked), SECOND_Q8 / 4 * 3);
         assert_eq!(end_q8(&aggregation, Party::Tracked), SECOND_Q8 / 4 * 3);
         assert_eq!(end_q8(&aggregation, Party::Proven), SECOND_Q8 + SECOND_Q8 / 8);
-        // A policy that has become stricter finds prefixes that owe more than there is.
+        // After a policy has become stricter, a prefix may owe more than its tolerance.
         assert_eq!(pressure(&squeeze, 10 * SECOND_Q8, SECOND_Q8), OCTAVES * OCTAVE);
         assert_eq!(pressure(&squeeze, 1 << 61, SECOND_Q8), OCTAVES * OCTAVE);
     }
@@ -374,7 +374,7 @@ mod tests {
         let first = take(0, &squeeze, now_q8, 16 * 100, 0).unwrap();
         assert_eq!(first & DEBT_MASK, 101);
         assert_eq!(take(first, &squeeze, now_q8, 16, 0), None);
-        // A hundred and one units later nothing is owed.
+        // 101 units later nothing is owed.
         assert_eq!(take(first, &squeeze, now_q8 + 16 * 101, 16, 0).unwrap() & DEBT_MASK, 2);
         assert_eq!(
             take(first, &squeeze, now_q8 + 16 * 93, 16, 0).unwrap() & DEBT_MASK,
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_mark_says_until_when_a_source_counts_as_asked_whatever_tells_it_from_others() {
-        // The whole of the twentieth second fits into the steps of a mark.
+        // The 50 ms end at a whole step of a mark, so that nothing is lost to rounding.
         let now_q8 = (1 << 40) - ASKED_Q8;
         for hash in [0, 0x0000_ffff_ff00_0000, u64::MAX] {
             let word = asked(hash, now_q8);

@@ -1,7 +1,7 @@
 //! Token bucket as one word: the generic cell rate algorithm (GCRA).
 //!
-//! State is the theoretical arrival time (TAT): the moment the bucket will be full again. Every unit
-//! pushes it `cost` further; a packet conforms when that leaves it at most `tolerance` ahead of now.
+//! The state is the theoretical arrival time (TAT): the moment the bucket will be full again. Every unit
+//! moves it `cost` further; a packet conforms if the TAT is then at most `tolerance` ahead of now.
 //!
 //! ```text
 //!            now                 now + tolerance
@@ -14,16 +14,16 @@
 //! 1/256 ns a packet (0.01 % at 25 million packets a second, less below), and never more.
 //!
 //! # Time in one word
-//! Times are in 1/256 ns, so 64 bits wrap around after 2.28 years and comparisons are made on the
-//! difference to now, never on absolute values. A bucket that was idle for up to 1.71 years reads as
-//! full. One idle for longer than that may read as empty, and refills at its rate from there.
+//! Times are in 1/256 ns, so 64 bits wrap after 2.28 years, and comparisons use the
+//! difference to now, never absolute values. A bucket that was idle for up to 1.71 years reads as
+//! full. A bucket that was idle for longer may read as empty, and refills at its rate from there.
 //!
 //! # Many CPUs
-//! A bucket that was idle starts again by compare-and-exchange, and the CPU that loses looks again. One that is in use could be
-//! moved the same way, but many CPUs that charge the same bucket would fail each other all the time. Where the burst is large
-//! enough, its price is simply added, after a look whether it conforms. Between look and addition every other CPU may add
-//! once, so the bucket runs ahead of its tolerance by at most one charge per CPU; that much has been taken out of the tolerance
-//! beforehand. Where the burst is too small for that, compare-and-exchange decides, and a packet that loses too often is refused.
+//! An idle bucket starts again by compare-and-exchange, and a CPU that loses reads the word again. A busy bucket could be
+//! changed in the same way, but many CPUs that charge one bucket would fail each other all the time. If the burst is large
+//! enough, the charge is simply added, after a check that it conforms. Between check and addition every other CPU may add
+//! once, so the bucket runs ahead of its tolerance by at most one charge per CPU; that much is taken out of the tolerance
+//! beforehand. If the burst is too small for that, compare-and-exchange decides, and a packet that loses too often is refused.
 //!
 //! # Worked numbers
 //! 5000 packets/s, burst 10000: cost 200 us = 51 200 000 units, tolerance 2 s. An idle source may send 10 000 at
@@ -34,7 +34,7 @@ use crate::abi::{Limit, LimitSet};
 /// Fraction bits of a time word.
 pub const TIME_FRAC_BITS: u32 = 8;
 
-/// Differences of this and more are in the past: three quarters of the number circle.
+/// Differences of this and more lie in the past: three quarters of the circle of time words.
 const PAST_Q8: u64 = 1 << 62;
 
 /// Largest tolerance a limit may have (104 days). Below `PAST_Q8`, with room for one more charge.
@@ -43,26 +43,26 @@ pub const MAX_TOLERANCE_Q8: u64 = 1 << 61;
 /// Largest amount one frame can charge: the kernel's frames end well below 1 MiB.
 pub const MAX_AMOUNT: u64 = 1 << 20;
 
-/// Smallest frame that has a source. What is refused for it is refused for every other.
+/// Smallest frame that has a source, in bytes. If a limit refuses it, the limit refuses every other frame.
 pub const SMALLEST_FRAME: u64 = 34;
 
-/// A bucket further ahead than its tolerance by this much was filled under a slower limit.
+/// A bucket that is further ahead than its tolerance by this much was filled under a slower limit.
 ///
-/// It must be larger than any difference between the clocks of two CPUs (microseconds), because a clock that
+/// This must be larger than any difference between the clocks of two CPUs (microseconds), because a clock that
 /// steps back looks the same.
 pub(super) const OVERDRAWN_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
 
-/// What became of one question to one bucket.
+/// The answer of a bucket to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GcraOutcome {
-    /// Conforms, if this TAT can still be stored.
+    /// The packet conforms, if this TAT can still be stored.
     Conforms {
         /// The word to store.
         tat_q8: u64,
     },
-    /// Does not conform. Nothing is to be stored, so a flood only reads.
+    /// The packet does not conform. Nothing is stored, so a flood only reads.
     Refused,
-    /// Does not conform, and never will within a reasonable time: the limit was made faster since the
+    /// The packet does not conform, and would not for a long time: the limit was made faster since the
     /// bucket was filled. Storing this TAT makes the bucket exactly empty under the new limit.
     Overdrawn {
         /// The word to store.
@@ -76,13 +76,13 @@ pub const fn time_q8(now_ns: u64) -> u64 {
     now_ns << TIME_FRAC_BITS
 }
 
-/// The price of `amount` units, rounded up.
+/// The charge of `amount` units in 1/256 ns, rounded up; amounts above [`MAX_AMOUNT`] cost as much as that.
 #[inline(always)]
 pub const fn charge_q8(limit: &Limit, amount: u64) -> u64 {
     bounded_charge_q8(limit, if amount > MAX_AMOUNT { MAX_AMOUNT } else { amount })
 }
 
-/// The price of `amount` units, rounded up, where the amount is known to be at most [`MAX_AMOUNT`]. No branches, which the verifier would follow.
+/// The charge of `amount` units in 1/256 ns, rounded up, if the amount is at most [`MAX_AMOUNT`]. Without branches, which the verifier would follow.
 #[inline(always)]
 pub const fn bounded_charge_q8(limit: &Limit, amount: u64) -> u64 {
     // User space bounds cost_fp so that the product stays below 2^62 (limit::rate).
@@ -91,25 +91,25 @@ pub const fn bounded_charge_q8(limit: &Limit, amount: u64) -> u64 {
     fp.wrapping_add((1 << frac_bits) - 1) >> frac_bits
 }
 
-/// How far a moment lies ahead of now; 0 if it is past.
+/// How far a time word lies ahead of now, in 1/256 ns; 0 if it is past.
 #[inline(always)]
 pub const fn ahead_q8(moment_q8: u64, now_q8: u64) -> u64 {
     let difference = moment_q8.wrapping_sub(now_q8);
     if difference >= PAST_Q8 { 0 } else { difference }
 }
 
-/// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`.
+/// Evaluates a charge of `charge_q8` to the bucket `tat_q8` at time `now_q8`.
 #[inline(always)]
 pub const fn take(tat_q8: u64, limit: &Limit, now_q8: u64, charge_q8: u64) -> GcraOutcome {
     take_restarting(tat_q8, limit, now_q8, charge_q8, Start::FULL)
 }
 
-/// What counts as spent of a bucket whatever its word says.
+/// What counts as spent of a bucket besides what its word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Once full, it starts again with so much spent: see [`super::prefilter`].
+    /// A full bucket starts again with this much spent: see [`super::prefilter`].
     pub restart_q8: u64,
-    /// So much at least is spent now, because a change of policy lost sight of what was: see [`owed_q8`].
+    /// At least this much counts as spent now, because a change of policy lost sight of what was spent: see [`owed_q8`].
     pub owed_q8: u64,
 }
 
@@ -117,19 +117,19 @@ impl Start {
     /// A bucket that starts with its whole burst.
     pub const FULL: Self = Self::after(0);
 
-    /// Starts again with so much spent.
+    /// A bucket that, when full, starts again with `restart_q8` spent.
     #[inline(always)]
     pub const fn after(restart_q8: u64) -> Self {
         Self { restart_q8, owed_q8: 0 }
     }
 
-    /// Of a limit of a set.
+    /// The start of a limit of a set.
     #[inline(always)]
     pub const fn of(set: &LimitSet, limit: &Limit, now_q8: u64) -> Self {
         Self { restart_q8: set.prefilter_tolerance_q8, owed_q8: owed_q8(set, limit.tolerance_q8, now_q8) }
     }
 
-    /// What is spent of a bucket whose word is so far ahead.
+    /// What is spent of a bucket whose word is `ahead_q8` ahead.
     #[inline(always)]
     pub const fn spent_q8(self, ahead_q8: u64) -> u64 {
         let ahead = if ahead_q8 == 0 { self.restart_q8 } else { ahead_q8 };
@@ -151,24 +151,24 @@ pub const fn owed_q8(set: &LimitSet, tolerance_q8: u64, now_q8: u64) -> u64 {
     } else if left <= at_first + SOON_Q8 {
         at_first
     } else {
-        // Time words went round: that was years ago.
+        // Time words have wrapped: the change was years ago.
         0
     }
 }
 
-/// Whether what is above a limit of a set passes now, and is counted apart.
+/// Whether packets above a limit of a set pass now, and are counted apart.
 #[inline(always)]
 pub const fn has_margin(set: &LimitSet, limit: &Limit, now_q8: u64) -> bool {
-    // A beginning that lies further ahead than any bucket takes to fill was years ago: time words went round.
+    // A beginning further ahead than any bucket takes to fill was years ago: time words have wrapped.
     let begins = matches!(ahead_q8(set.margins_from_q8, now_q8), 1..=MAX_TOLERANCE_Q8);
     limit.is_soft() && !limit.is_held() && (set.margins_from_q8 == 0 || !begins)
 }
 
-/// A policy says since when something is owed, and that may lie ahead by so much: a policy takes a moment from being compiled to being in force,
+/// How far ahead the beginning of a debt may lie: a policy takes a moment from being compiled to being in force,
 /// and one for other maps is in force before the links have the program that reads them, for which a busy kernel takes half a minute.
 pub const SOON_Q8: u64 = 64_000_000_000 << TIME_FRAC_BITS;
 
-/// Asks the bucket `tat_q8` for `charge_q8` at time `now_q8`, where something of it counts as spent whatever the word says.
+/// Evaluates a charge of `charge_q8` to the bucket `tat_q8` at time `now_q8`, if some of it counts as spent whatever its word says.
 #[inline(always)]
 pub const fn take_restarting(
     tat_q8: u64,
@@ -223,7 +223,7 @@ mod tests {
         {
             assert_eq!(owed(tolerance, NOW_Q8 + later), left, "{tolerance}, {later} later");
         }
-        // The policy is in force soon: all of it is owed until then. What lies further ahead was years ago.
+        // The policy is in force soon: the whole debt is owed until then. A time further ahead was years ago.
         assert_eq!([1, SOON_Q8, SOON_Q8 + 1].map(|before| owed(60, NOW_Q8 - before)), [60, 60, 0]);
         assert_eq!(owed_q8(&LimitSet { owed_q8: 0, ..set }, 60, NOW_Q8), 0);
     }

@@ -1,13 +1,13 @@
-//! Spending what was leased.
+//! Spending leases.
 //!
-//! A lease is a level that the sum of everything spent may reach, and a moment after which nothing of it may be spent any more. There is no
-//! refill here: what a host may spend, it was given. Both numbers only ever grow, so that a lease can be extended while packets spend it:
-//! whoever sees the old level spends less than it might, never more.
+//! A lease is a level that the sum of everything spent may reach, and a time after which nothing more may be spent. There is no
+//! refill here: a host may spend what it was given. Both numbers only grow, so a lease can be extended while packets spend it:
+//! a CPU that reads the old level spends less than it might, never more.
 
 use super::gcra::ahead_q8;
 use crate::abi::Lease;
 
-/// What is spent after `amount` more; `None` if the lease does not cover it.
+/// The new sum after `amount` more units are spent; `None` if the lease does not cover them.
 #[inline(always)]
 pub const fn take(used: u64, lease: &Lease, now_q8: u64, amount: u64) -> Option<u64> {
     if ahead_q8(lease.expires_q8, now_q8) == 0 {

@@ -1,4 +1,4 @@
-//! How full a bucket is: the word that decides about packets, read for people and not moved.
+//! The level of a bucket for people: reads the word that decides about packets, without changing it.
 //!
 //! ```text
 //!            now                 now + tolerance
@@ -6,12 +6,12 @@
 //!             |  spent  |      left      |
 //! ```
 //!
-//! What is left is what [`super::gcra`] would admit at this very moment, no more and no less.
+//! What is left is what [`super::gcra`] would admit at this moment.
 
 use super::gcra::{OVERDRAWN_Q8, Start, TIME_FRAC_BITS, ahead_q8};
 use crate::abi::Limit;
 
-/// One bucket at one moment.
+/// The level of one bucket at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     spent_q8: u64,
@@ -20,28 +20,28 @@ pub struct Level {
 }
 
 impl Level {
-    /// The level of a bucket of which something counts as spent.
+    /// The level of a bucket, of which some counts as spent by `start`.
     pub const fn of(tat_q8: u64, tolerance_q8: u64, now_q8: u64, start: Start) -> Self {
         let ahead = ahead_q8(tat_q8, now_q8);
-        // The next packet would settle it: exactly empty.
+        // The next packet would set the bucket to exactly empty.
         let ahead = if ahead > tolerance_q8 + OVERDRAWN_Q8 { tolerance_q8 } else { ahead };
         let full_in_q8 = if ahead > start.owed_q8 { ahead } else { start.owed_q8 };
         Self { spent_q8: start.spent_q8(ahead), full_in_q8, tolerance_q8 }
     }
 
-    /// A bucket that nobody has used.
+    /// The level of a full bucket.
     pub const fn full(tolerance_q8: u64) -> Self {
         Self { spent_q8: 0, full_in_q8: 0, tolerance_q8 }
     }
 
-    /// What somebody without an entry would find, by the level of the cell that vouches for it: first what the cell has left, then
+    /// The level for a source without an entry, by the level of its cell: first what the cell has left, then
     /// an entry that starts with all spent that a cell can give. Together that is the whole burst, less what the cell has given.
     pub const fn behind(cell: Self, tolerance_q8: u64) -> Self {
         let given = if cell.spent_q8 > cell.tolerance_q8 { cell.tolerance_q8 } else { cell.spent_q8 };
         Self { spent_q8: given, full_in_q8: cell.full_in_q8, tolerance_q8 }
     }
 
-    /// Time that can be spent now.
+    /// What can be spent now, as a time in 1/256 ns.
     pub const fn room_q8(&self) -> u64 {
         self.tolerance_q8.saturating_sub(self.spent_q8)
     }
@@ -56,18 +56,18 @@ impl Level {
         units(self.tolerance_q8, limit)
     }
 
-    /// Nanoseconds until it is full again; 0 if it is.
+    /// Nanoseconds until the bucket is full again; 0 if it is full.
     pub const fn full_in_ns(&self) -> u64 {
         self.full_in_q8.div_ceil(1 << TIME_FRAC_BITS)
     }
 
-    /// Nanoseconds until a charge is admitted if nothing else is meanwhile; 0 if it is now.
+    /// Nanoseconds until a charge is admitted if nothing else is admitted before; 0 if it is admitted now.
     pub const fn wait_ns(&self, charge_q8: u64) -> u64 {
         (self.spent_q8 + charge_q8).saturating_sub(self.tolerance_q8).div_ceil(1 << TIME_FRAC_BITS)
     }
 }
 
-/// Units that so much time pays for. Charges round up to whole time units, so this many cost no more than that.
+/// Units that a time in 1/256 ns pays for. Charges round up to whole time units, so these units cost no more than that.
 pub const fn units(time_q8: u64, limit: &Limit) -> u64 {
     if limit.cost_fp == 0 {
         return 0;

@@ -15,34 +15,34 @@ const DAY: u64 = 24 * HOUR;
 /// The longest lifetime: ten years. A block without a lifetime lasts for ever.
 pub const MAX_LIFETIME_NS: u64 = 3_650 * DAY;
 
-/// A text that is no lifetime. `Display` is the sentence.
+/// Why a text is not a lifetime. `Display` gives the sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifetimeError<'a> {
     piece: &'a str,
     fault: LifetimeFault,
 }
 
-/// What is wrong with the piece.
+/// What is wrong with a piece of a lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeFault {
-    /// Nothing but white space.
+    /// The text is only white space.
     Empty,
     /// A unit without a number, or a number with a sign or a point.
     BadNumber,
     /// A number without a unit.
     NoUnit,
-    /// No such unit.
+    /// The unit is not known.
     UnknownUnit,
-    /// `30m1h`, or a unit twice.
+    /// Units in the wrong order, as in `30m1h`, or a unit twice.
     Order,
-    /// Over before it begins.
+    /// The lifetime is zero.
     Zero,
     /// The lifetime is above [`MAX_LIFETIME_NS`].
     TooLong,
 }
 
 impl<'a> LifetimeError<'a> {
-    /// The offending piece, a slice of the text.
+    /// The wrong piece, a slice of the text.
     pub fn piece(&self) -> &'a str {
         self.piece
     }
@@ -53,7 +53,7 @@ impl<'a> LifetimeError<'a> {
     }
 }
 
-/// A lifetime in words, in nanoseconds.
+/// Parses a lifetime into nanoseconds.
 pub fn parse_lifetime(text: &str) -> Result<u64, LifetimeError<'_>> {
     let text = text.trim();
     let fail = |piece, fault| Err(LifetimeError { piece, fault });
@@ -100,7 +100,7 @@ pub fn parse_lifetime(text: &str) -> Result<u64, LifetimeError<'_>> {
     Ok(total_ns)
 }
 
-/// The words of a rate's periods, and the short ones that a lifetime adds.
+/// The nanoseconds of a unit: the words for a rate's periods, and short ones besides.
 fn unit_ns(word: &str) -> Option<u64> {
     match word {
         "ms" => Some(MS),
@@ -188,7 +188,7 @@ mod tests {
                 "lifetime \"3650d1ms\" is above ten years; use at most 3650d, or none to block for good".into(),
             ),
             (
-                // 2^48 + 1 days: would come out as one day if the product wrapped around.
+                // 2^48 + 1 days would be read as one day if the product wrapped around.
                 "281474976710657d",
                 "lifetime \"281474976710657d\" is above ten years; use at most 3650d, or none to block for good".into(),
             ),

@@ -1,6 +1,6 @@
 //! The prefilter in front of the table of sources: most sources never need an entry in it.
 //!
-//! An LRU insert per packet is what a spoofed flood wants: it costs ten times a dropped packet and evicts everybody's
+//! An LRU insert for each packet is what a spoofed flood wants: it costs ten times a dropped packet and evicts everybody's
 //! state. So sources share small cells by a keyed hash, and only a source that its cell cannot vouch for gets an entry.
 //!
 //! ```text
@@ -11,21 +11,21 @@
 //!               promote: entry starts with G spent; the cell is tracked from now on
 //! ```
 //!
-//! - A cell is *tracked* while an entry behind it may still owe something. It knows until when: an entry that admits
-//!   a packet is full again at most one tolerance later, and the cell is marked until after that.
+//! - A cell is *tracked* while an entry behind it may still owe something. The cell knows until when: an entry that admits
+//!   a packet is full again at most one tolerance later, and the cell's mark lasts until after that.
 //! - An entry that is full again *restarts* with G spent, because its source may have been served by the cell meanwhile.
 //!
 //! # Bound
 //! Take a source's debt D in an ideal bucket (r, B). While the cell serves it, D is at most the cell's debt, at most G. When it
 //! moves to an entry, the entry starts at G or more. When it moves back, the cell is no longer tracked, so the entry and with
 //! it D is 0. So D never exceeds B: **any interval W admits at most B + r x W**. And since an entry never owes more than G
-//! beyond an ideal bucket of burst B - G, whoever keeps to that is never refused, whatever else hits the cell: **at least
-//! (B - G) + r x W**. The one way to a fresh burst is to be evicted from the table.
+//! beyond an ideal bucket of burst B - G, a source that keeps to that bucket is never refused, whatever else hits the cell: **at least
+//! (B - G) + r x W**. The only way to a fresh burst is to be evicted from the table.
 //!
 //! # Negative cache
 //! A cell also remembers the last sources that its entries refused, and until when they must be refused: a bucket only
-//! fills with time, so until then the answer is known without looking at the entry. That is what most packets of a flood meet. None lives longer
-//! than [`LONGEST_NEGATIVE_ENTRY_Q8`]: then the entry is asked again.
+//! fills with time, so until then the answer is known without reading the entry. Most packets of a flood end there. No negative entry lives longer
+//! than [`LONGEST_NEGATIVE_ENTRY_Q8`]: then the entry is read again.
 
 mod negative_entry;
 mod source_hash;
@@ -44,39 +44,39 @@ pub use self::{
 use super::gcra::ahead_q8;
 use crate::abi::LimitSet;
 
-/// Cells of the prefilter, as a power of two: small enough for a core's second-level cache.
+/// Number of cells of the prefilter, as a power of two: small enough for a core's second-level cache.
 pub const CELL_BITS: u32 = 16;
 /// Cells of the prefilter.
 pub const CELLS: u32 = 1 << CELL_BITS;
-/// Words with the bits of all cells.
+/// Words that have the bits of all cells.
 pub const CELL_BIT_WORDS: usize = CELLS as usize / CELLS_IN_WORD as usize;
-/// Cells whose bits are in one word.
+/// Cells whose bits are in one word: two bits each.
 pub const CELLS_IN_WORD: u32 = u64::BITS / 2;
 /// The bit of a cell that may be tracked: without it, no source of the cell has an entry that owes something.
 pub const TRACKED_BIT: u64 = 1;
-/// The bit of a cell of whose sources something may be remembered: without it, no source of the cell is proven, and none has a negative entry that has been
+/// The bit of a cell that may remember something of its sources: without it, no source of the cell is proven, and none has a negative entry that has been
 /// there for longer than a moment.
 pub const REMEMBERED_BIT: u64 = 2;
 
-/// Part of the burst that a cell gives out: an eighth.
+/// A cell gives out one part in this many of the burst: an eighth.
 pub const CELL_SHARE: u64 = 8;
 
-/// The cell of a source.
+/// The index of the cell of a source.
 #[inline(always)]
 pub const fn cell_index(hash: u64) -> u32 {
     (hash >> (64 - CELL_BITS)) as u32
 }
 
-/// Until when a cell is tracked, as its mark has it: the upper half of a time word, in steps of 17 ms.
+/// Until when a cell is tracked, by its mark: the upper half of a time word, in steps of 17 ms.
 ///
-/// Marks lie apart from the cells, so that the packets of a spoofed flood, which need to know nothing else of a cell, touch an eighth of
+/// Marks are kept apart from the cells, so that the packets of a spoofed flood, which need nothing else of a cell, touch an eighth of
 /// the memory.
 #[inline(always)]
 pub const fn marked_until_q8(mark: u32) -> u64 {
     (mark as u64) << 32
 }
 
-/// The first mark that is not before a moment.
+/// The first mark that is after a time word.
 #[inline(always)]
 pub const fn mark(until_q8: u64) -> u32 {
     ((until_q8 >> 32) as u32).wrapping_add(1)
@@ -88,14 +88,14 @@ pub const fn is_tracked(tracked_until_q8: u64, now_q8: u64) -> bool {
     ahead_q8(tracked_until_q8, now_q8) != 0
 }
 
-/// Whether an entry behind a cell of a set may still owe something: one that the cell knows of, or one from before there was a prefilter.
+/// Whether an entry behind a cell of a set may still owe something: an entry that the cell has a mark for, or one from before the prefilter was on.
 #[inline(always)]
 pub const fn is_tracked_in(set: &LimitSet, tracked_until_q8: u64, now_q8: u64) -> bool {
     is_tracked(tracked_until_q8, now_q8)
         || (set.tracked_until_q8 != 0 && is_tracked(set.tracked_until_q8, now_q8))
 }
 
-/// Until when a cell must be tracked if one of its entries admits a packet now: `None` if it is already.
+/// Until when a cell must be tracked if one of its entries admits a packet now; `None` if it is tracked long enough already.
 ///
 /// Half a tolerance is added, so that a busy cell is written about twice per tolerance and not for every packet.
 #[inline(always)]
@@ -119,7 +119,7 @@ mod tests {
             let marked = marked_until_q8(mark(until_q8));
             assert!(marked > until_q8 && marked - until_q8 <= 1 << 32, "{until_q8}");
         }
-        // Time goes round, and marks with it.
+        // Time words wrap, and marks with them.
         assert_eq!(marked_until_q8(mark(u64::MAX)), 0);
     }
 
@@ -129,7 +129,7 @@ mod tests {
         assert!(is_tracked_in(&set(0), NOW_Q8 + 1, NOW_Q8), "by its mark");
         assert!(is_tracked_in(&set(NOW_Q8 + 1), 0, NOW_Q8), "by the set");
         assert!(!is_tracked_in(&set(NOW_Q8), NOW_Q8, NOW_Q8));
-        // No time is no time, also when time words have gone round.
+        // 0 means no time, also after time words have wrapped.
         assert!(!is_tracked_in(&set(0), u64::MAX - 100, u64::MAX - 7));
     }
 

@@ -1,8 +1,8 @@
-//! Text from outside inside our sentences: quoted, escaped and cut to a readable length.
+//! Quotes text from outside in our sentences: escaped and cut to a readable length.
 
 use core::fmt::{self, Write as _};
 
-/// Characters of it that are shown.
+/// Characters of a quoted text that are shown.
 const SHOWN: usize = 48;
 
 pub(super) struct Quoted<'a>(pub(super) &'a str);
@@ -11,7 +11,7 @@ impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for c in self.0.chars().take(SHOWN) {
-            // Control characters and quotes as escapes: the sentence may end up on a terminal.
+            // Control characters and quotes are escaped: the sentence may be written to a terminal.
             write!(f, "{}", c.escape_debug())?;
         }
         if self.0.chars().nth(SHOWN).is_some() {

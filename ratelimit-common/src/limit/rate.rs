@@ -1,12 +1,12 @@
-//! From a rate in words ("5000 packets a second, burst 10000") to the numbers the kernel uses.
+//! Turns a rate in words ("5000 packets a second, burst 10000") into the numbers that the kernel uses.
 //!
-//! Rates become a price per unit, rounded up, and bursts a tolerance, rounded down, so the limit enforced is
+//! Rates become a price per unit, rounded up, and bursts a tolerance, rounded down, so the enforced limit is
 //! never faster or larger than the one asked for. Everything that could overflow in [`super::gcra`] is refused
 //! here, with a sentence.
 //!
-//! What the rounding costs: below 0.01 % of the rate up to 25 million charges a second (0.04 % up to 100
+//! The error of rounding is below 0.01 % of the rate up to 25 million charges a second (0.04 % up to 100
 //! million), and below one byte of a byte limit's burst, so that a frame of exactly the burst's size may be
-//! refused where the price of a byte is not a whole number of 1/256 ns.
+//! refused if the price of a byte is not a whole number of 1/256 ns.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::abi::{Limit, Meter};
 
-/// The time a rate's amount is spread over.
+/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {
     /// The amount is per second.
@@ -28,7 +28,7 @@ pub enum Period {
     Hour,
     /// The amount is per 24 hours.
     Day,
-    /// A month of the calendar, for requests only; thirty-one days where a number is needed.
+    /// A calendar month, for requests only; 31 days where a length is needed.
     Month,
 }
 
@@ -45,7 +45,7 @@ impl Period {
         }
     }
 
-    /// The word for it in a rate.
+    /// The word for the period in a rate.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Second => "s",
@@ -57,18 +57,18 @@ impl Period {
     }
 }
 
-/// A rate with its burst, as the operator means it. `Display` writes it back in the form it is typed.
+/// A rate with its burst, as the operator wrote it. `Display` writes it in the form that users type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// The meter: packets, bytes or SYNs.
+    /// What the rate counts.
     pub meter: Meter,
     /// Units per period.
     pub amount: u64,
-    /// The time that the amount is spread over.
+    /// The period of the amount.
     pub period: Period,
-    /// Units an idle source may send at once. As much as the amount where windows are counted: those let it all through at once.
+    /// Units an idle source may send at once. Equal to the amount for windows, which admit all of it at once.
     pub burst: u64,
-    /// How the rate is counted, and what happens just above it.
+    /// The algorithm and the throttle of the rate.
     pub manner: Manner,
 }
 
@@ -79,50 +79,50 @@ pub enum RateError {
     ZeroRate,
     /// The burst is 0, so nothing would ever pass.
     ZeroBurst,
-    /// Above what the fixed-point price can express to a useful precision.
+    /// The rate is higher than the fixed-point price can express with enough precision.
     TooFast {
-        /// The meter it is in.
+        /// The meter of the rate.
         meter: Meter,
     },
-    /// Below what the price can express without overflow (bytes only).
+    /// The rate in bytes is lower than the price can express without overflow.
     TooSlow,
-    /// A byte limit that refuses every full-sized frame.
+    /// The burst of a byte limit is smaller than a full frame.
     BurstBelowFrame {
-        /// The burst given.
+        /// The burst of the rate.
         burst: u64,
-        /// The smallest burst that would do.
+        /// The smallest possible burst.
         min: u64,
     },
-    /// The bucket would take longer to fill than the time word can tell.
+    /// The bucket would take longer to fill than a time word can express.
     BurstTooLong {
         /// The largest burst at this rate.
         max: u64,
     },
-    /// No window can count it.
+    /// The window of the rate is not possible.
     Window(WindowError),
-    /// Packets are not counted by this algorithm.
+    /// The algorithm does not count packets.
     RequestsOnly(Algorithm),
-    /// Packets cannot be counted by months: the kernel has no calendar.
+    /// A period of a month for packets: the kernel has no calendar.
     MonthOfPackets,
 }
 
-/// The fastest limit in packets or SYNs, per second: faster than a 100 Gbit/s port can deliver to one core.
+/// The fastest limit in packets or SYNs, per second: more than a 100 Gbit/s port can deliver to one core.
 pub const MAX_COUNT_PER_SEC: u64 = 100_000_000;
 /// The fastest limit in bytes, per second (800 Gbit/s).
 pub const MAX_BYTES_PER_SEC: u64 = 100_000_000_000;
-/// A full Ethernet frame without its check sum; byte bursts below this would refuse it for ever.
+/// A full Ethernet frame in bytes, without its check sum; smaller bursts would refuse it for ever.
 pub const FULL_FRAME: u64 = 1514;
 
-/// Extra binary places of a byte price: at 100 GB/s one byte costs 2.56 time units, too coarse by itself.
+/// Extra binary places of a byte's price: at 100 GB/s one byte costs 2.56 time units, too coarse without them.
 const BYTE_FRAC_BITS: u32 = 16;
-/// Byte prices stay below this, so that [`super::gcra::MAX_AMOUNT`] of them stay below 2^62.
+/// Bound of a byte's price, so that [`super::gcra::MAX_AMOUNT`] bytes stay below 2^62.
 const MAX_BYTE_COST_FP: u128 = 1 << 42;
 const BYTES: u32 = Meter::Bytes as u32;
-/// The slowest limit in bytes, as a rate per day: just below `MAX_BYTE_COST_FP`.
+/// The slowest limit in bytes, in bytes per day: its price is just below `MAX_BYTE_COST_FP`.
 pub const MIN_BYTES_PER_DAY: u64 = 5_030;
 
 impl Rate {
-    /// The parameters that enforce this rate.
+    /// The parameters with which the kernel enforces this rate.
     pub fn limit(&self) -> Result<Limit, RateError> {
         if self.amount == 0 {
             return Err(RateError::ZeroRate);
@@ -135,7 +135,7 @@ impl Rate {
         }
         if self.manner.algorithm.is_window() {
             self.window(0).and_then(|_| self.window(self.manner.margin(true))).map_err(RateError::Window)?;
-            // Nothing is metered.
+            // A window has no bucket.
             return Ok(Limit { meter: self.meter as u32, ..Limit::UNUSED });
         }
         if self.burst == 0 {
@@ -161,8 +161,8 @@ impl Rate {
             frac_bits,
             meter: self.meter as u32,
         };
-        // The price of a frame rounds up and the tolerance down: a burst of one frame may miss it by a hair. One
-        // byte more always does, because no byte costs less than 2.56 units.
+        // The price of a frame rounds up and the tolerance down: a burst of one frame may be too small by a hair. One
+        // byte more is always enough, because no byte costs less than 2.56 units.
         let frame = charge_q8(&limit, FULL_FRAME);
         if self.meter == Meter::Bytes && frame > limit.tolerance_q8 {
             let min = FULL_FRAME + u64::from(u128::from(frame) > tolerance(FULL_FRAME));
@@ -171,17 +171,17 @@ impl Rate {
         Ok(limit)
     }
 
-    /// The bucket of a margin above the limit: so many percent faster, and with a burst as much larger.
+    /// The bucket of a margin: `percent` faster than the limit, with a burst that is larger by as much.
     pub fn widened(limit: &Limit, percent: u32) -> Limit {
         let (cost, wide) = (u128::from(limit.cost_fp), 100 + u128::from(percent));
         let cost_fp = (cost * 100).div_ceil(wide);
-        // The same time, and what the price was rounded up by. Below 2^61 times 2^53: limits are no slower than one a day.
+        // The same time to fill, plus what the price was rounded up by. Below 2^61 times 2^53: limits are no slower than one a day.
         let tolerance_q8 = u128::from(limit.tolerance_q8) * (cost_fp * wide) / (cost.max(1) * 100);
         Limit { cost_fp: cost_fp as u64, tolerance_q8: tolerance_q8 as u64, ..*limit }
     }
 
-    /// The bucket of a part of the limit: as much slower, and with a burst as much smaller, so that it takes the same time to fill. Rounded
-    /// against whoever spends it. One that gives nothing if there is no such part, or if it is too slow for numbers.
+    /// The bucket of a part of the limit: as much slower, with a burst as much smaller, so that it takes the same time to fill. Rounded
+    /// down. It admits nothing if the part is zero or too slow for the numbers.
     pub fn part(limit: &Limit, numerator: u32, denominator: u32) -> Limit {
         let nothing = Limit { tolerance_q8: 0, ..*limit };
         if numerator == 0 {
@@ -201,19 +201,19 @@ impl Rate {
         }
     }
 
-    /// The window that counts this rate, with so many percent on top; for algorithms that have one.
+    /// The window that counts this rate with `percent` on top; for algorithms that count in windows.
     pub fn window(&self, percent: u32) -> Result<Window, WindowError> {
         let amount = u128::from(self.amount) * (100 + u128::from(percent)) / 100;
         let rate = Self { amount: u64::try_from(amount).unwrap_or(u64::MAX), ..*self };
         match self.manner.algorithm {
             Algorithm::FixedWindow | Algorithm::TokenBucket | Algorithm::LeakyBucket => Window::fixed(&rate),
             Algorithm::SlidingWindowWeighted => Window::weighted(&rate),
-            // Rates with an algorithm for requests alone are refused by `limit`.
+            // `limit` refuses rates whose algorithm is for requests only.
             _ => Window::sliding::<SUB_WINDOWS>(&rate),
         }
     }
 
-    /// How many places rates take in a set that has as many for buckets as for windows: a margin takes one of its own.
+    /// How many places rates need in a set, which has as many for buckets as for windows: a margin needs a place of its own.
     pub fn places(rates: &[Self]) -> usize {
         let count = |window: bool| {
             let of_kind = rates.iter().filter(|rate| rate.manner.algorithm.is_window() == window);
@@ -222,7 +222,7 @@ impl Rate {
         count(false).max(count(true))
     }
 
-    /// Whether everything that conforms to this rate also conforms to `other`: the same meter, counted alike, and neither
+    /// Whether everything that conforms to this rate also conforms to `other`: the same meter, the same manner, and neither
     /// faster nor with a larger burst.
     pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
         let no_faster = u128::from(self.amount) * u128::from(other.period.ns())
@@ -230,7 +230,7 @@ impl Rate {
         self.meter == other.meter && self.manner == other.manner && no_faster && self.burst <= other.burst
     }
 
-    /// Binary places below 1/256 ns: as many as fit.
+    /// Binary places of the price below 1/256 ns: as many as fit.
     fn frac_bits(&self) -> Result<u32, RateError> {
         if self.meter != Meter::Bytes {
             return Ok(0);
@@ -241,7 +241,7 @@ impl Rate {
         if self.cost_fp(0) < MAX_BYTE_COST_FP { Ok(0) } else { Err(RateError::TooSlow) }
     }
 
-    /// ns per unit, in 1/256 ns with further binary places, rounded up.
+    /// The price of a unit in 1/256 ns, with further binary places, rounded up.
     fn cost_fp(&self, frac_bits: u32) -> u128 {
         (u128::from(self.period.ns()) << (TIME_FRAC_BITS + frac_bits)).div_ceil(u128::from(self.amount))
     }
@@ -351,7 +351,7 @@ mod tests {
                 RateError::BurstTooLong { max: 9_007_199_254_740 },
                 rate(Bytes, 1_000_000, Second, 9_007_199_254_740),
             ),
-            // A byte costs 3 units exactly, and one more than the longest tolerance is a multiple of 3.
+            // A byte costs exactly 3 units, and the longest tolerance is one less than a multiple of 3.
             (
                 rate(Bytes, 85_333_333_334, Second, 768_614_336_404_564_651),
                 RateError::BurstTooLong { max: 768_614_336_404_564_650 },
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!((half.cost_fp, half.tolerance_q8), (2 * limit.cost_fp, limit.tolerance_q8));
         assert_eq!(Rate::part(&limit, 3, 7).cost_fp, (limit.cost_fp * 7).div_ceil(3));
         assert_eq!(Rate::part(&limit, 0, 7), Limit { tolerance_q8: 0, ..limit }, "no part is nothing");
-        // Too slow for a price with binary places, then for any.
+        // The part is too slow for a price with binary places, and then for any price.
         let bytes = text("100000 bytes/s burst 100000 bytes");
         assert_eq!(Rate::part(&bytes, 1, 2).frac_bits, BYTE_FRAC_BITS);
         let coarse = Rate::part(&bytes, 1, 1 << 20);

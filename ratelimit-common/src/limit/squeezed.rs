@@ -1,9 +1,9 @@
-//! A prefix that squeezes its sources (see [`super::fair`]), as its cell remembers it: at least how hard, and until when.
+//! Notes about crowded prefixes, which squeeze their sources (see [`super::fair`]), in prefix cells: how hard at least, and until when.
 //!
-//! What a prefix owes falls by one unit per unit of time and rises with every packet that it pays for. So what it will owe in a moment if nobody sends
-//! is the least that it can owe until then, and so is the pressure that goes with that debt: a source that is refused under it is refused.
+//! The debt of a prefix falls by one unit per unit of time and rises with every packet that it is charged for. So the debt that it will have in a moment if nobody sends
+//! is the least that it can have until then, and so is the pressure of that debt: a source that is refused under that pressure is refused.
 //!
-//! The word is `tag | pressure | until`, with the tag of a negative entry and its steps of time.
+//! A note is `tag | pressure | until`, with the tag and the time steps of a negative entry.
 
 use super::{
     fair,
@@ -11,23 +11,23 @@ use super::{
 };
 use crate::abi::Aggregation;
 
-/// Part of the range of debt that a word gives away, so that it lasts for a while: 3 % of a source's rate. Where the precise clock decides, the word is read
-/// by the coarse one, which is a tick behind: then a source may be squeezed as hard for a tick longer.
+/// A note understates the debt by one part in two to this power of the range, so that it lasts for a while: 3 % of a source's rate. If the precise
+/// clock decides, the note is read by the coarse one, which is a tick behind: then a source may be squeezed as hard for a tick longer.
 const GIVEN_AWAY: u32 = 8;
 
-/// What lasts for a shorter while than half a millisecond is not remembered: it would be written for every packet, and a tick is long beside it.
+/// A note that would last for less than half a millisecond is not written: it would be written for every packet, and a tick is long beside it.
 const SHORTEST_Q8: u64 = 1 << 27;
 
-/// Bits that say until when. They wrap after ten hours, and no word lasts for a second: one that nobody has written over since is good for half a second
-/// then, for sources that have had more than their share.
+/// Bits of the time. They wrap after ten hours, and no note lasts for a second: an old note that nobody has overwritten then counts for half a second,
+/// for sources that have had more than their share.
 const UNTIL_BITS: u32 = 29;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
-/// Bits of a pressure.
+/// Bits of the pressure.
 const PRESSURE_BITS: u32 = 12;
 const _: () = assert!(fair::HARDEST < 1 << PRESSURE_BITS, "any pressure fits");
 const _: () = assert!(TAG_MASK & ((1 << (UNTIL_BITS + PRESSURE_BITS)) - 1) == 0, "a tag is above the rest");
 
-/// What is remembered of a prefix, by its [negative name](super::prefilter::negative_name), while its debt is so much; 0 if nothing is worth it.
+/// The note about a prefix, by its [negative name](super::prefilter::negative_name), with this debt in 1/256 ns; 0 if none is worth writing.
 #[inline(always)]
 pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u64) -> u64 {
     let range_q8 = aggregation.squeeze.range_q8;
@@ -45,10 +45,10 @@ pub const fn word(aggregation: &Aggregation, name: u64, now_q8: u64, debt_q8: u6
     tag(name) | (pressure as u64) << UNTIL_BITS | until
 }
 
-/// How hard the prefix of this name squeezes sources that are not proven, at least; 0 if nothing is remembered of it.
+/// How hard at least the prefix of this name squeezes sources that are not proven, in 1/256 octaves; 0 if the word has no note about it.
 #[inline(always)]
 pub const fn pressure(word: u64, name: u64, now_q8: u64) -> u32 {
-    // The tag is gone if it is this one, and otherwise something above the pressure is left.
+    // The tag cancels if it is that of this name; otherwise bits above the pressure are left.
     let untagged = word ^ tag(name);
     if untagged & TAG_MASK != 0 || !is_live(word, now_q8) {
         return 0;
@@ -56,20 +56,20 @@ pub const fn pressure(word: u64, name: u64, now_q8: u64) -> u32 {
     (untagged >> UNTIL_BITS) as u32
 }
 
-/// Whether a word says something now of another prefix than the one of this name.
+/// Whether a word has a note that holds now, about another prefix than the one of this name.
 #[inline(always)]
 pub const fn is_live_for_another(word: u64, name: u64, now_q8: u64) -> bool {
     (word ^ tag(name)) & TAG_MASK != 0 && is_live(word, now_q8)
 }
 
-/// Whether a word says something now, of whichever prefix.
+/// Whether a word has a note that holds now, about any prefix.
 #[inline(always)]
 const fn is_live(word: u64, now_q8: u64) -> bool {
     let left = (word & UNTIL_MASK).wrapping_sub(now_q8 >> UNTIL_SHIFT) & UNTIL_MASK;
     left.wrapping_sub(1) < LONGEST_STEPS
 }
 
-/// Twice as far as any word is ahead of now, because clocks differ by a tick or two.
+/// Twice as far as any note is ahead of now, because clocks differ by a tick or two.
 const LONGEST_STEPS: u64 = (2 * LONGEST_NEGATIVE_ENTRY_Q8) >> UNTIL_SHIFT;
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
             let of = aggregation(tolerance_q8);
             word(&of, 3 << 32, NOW_Q8, of.unproven_tolerance_q8) != 0
         };
-        // A range is a quarter of the tolerance, and a word lasts for 1/256 of it: half a millisecond.
+        // A range is a quarter of the tolerance, and a note lasts for 1/256 of it: half a millisecond.
         assert_eq!([1 << 36, (1 << 37) - (1 << 20), 1 << 37].map(remembered), [false, false, true]);
     }
 }

@@ -1,4 +1,4 @@
-//! Rates as text: what an operator types in a policy file or after `limit set`.
+//! Parses rates that an operator types in a policy file or after `limit set`.
 //!
 //! ```text
 //! rate   = amount "/" period [ "burst" amount ] [ algorithm ] [ throttle ]
@@ -10,16 +10,16 @@
 //! ```
 //!
 //! - Numbers take `_` between digits, and decimals where the result is whole: `2.5 MB`, not `0.5 packets`.
-//! - No unit means packets. `k` (10^3) and `M` (10^6) go with packets and SYNs only, and want the word beside
-//!   them in the rate: `10M/s` could mean bytes, bits or packets, so it is refused.
-//! - Units are spelt exactly one way where another spelling could mean something else: `mb` is an error that
+//! - No unit means packets. `k` (10^3) and `M` (10^6) are for packets and SYNs only, and need the word for the unit
+//!   in the rate: `10M/s` could mean bytes, bits or packets, so it is refused.
+//! - Units have exactly one spelling if another spelling could mean something else: `mb` is an error that
 //!   names `MB` and `Mbit`. kB, MB, GB and all bit units are decimal; KiB, MiB and GiB are binary.
-//! - A burst is in packets, SYNs or bytes, as its rate: `burst 2000`, `burst 256 KiB`. A bare number of a byte limit
-//!   is bytes.
+//! - A burst is in the meter of its rate: `burst 2000`, `burst 256 KiB`. A burst of a byte limit without a unit
+//!   is in bytes.
 //! - Without a burst, the amount of one period is the burst, and for bytes at least [`MIN_DEFAULT_BYTE_BURST`].
 //!
-//! Whether a well-formed rate can be enforced is [`super::rate`]'s question; [`parse_limit`] asks both. Rates of requests are
-//! written in the same words but for their unit: [`request`].
+//! [`super::rate`] decides whether a well-formed rate can be enforced; [`parse_limit`] does both. Rates of requests have
+//! the same grammar except for their unit: [`request`].
 
 mod fault;
 pub mod request;
@@ -37,15 +37,15 @@ use super::{
 };
 use crate::abi::{Limit, Meter};
 
-/// Smallest burst that a byte limit gets without asking: the largest frame that offloads can build.
+/// The smallest default burst of a byte limit, in bytes: the largest frame that offloads can build.
 pub const MIN_DEFAULT_BYTE_BURST: u64 = 65_536;
 
-/// A rate in words, as a number.
+/// Parses a rate of packets.
 pub fn parse_rate(text: &str) -> Result<Rate, TextError<'_>> {
     parse(text, Counted::Traffic, Manner::PLAIN)
 }
 
-/// A rate of whatever is counted, in the given manner unless it says another.
+/// Parses a rate of what `counted` names, in the given manner unless the text names another.
 fn parse(text: &str, counted: Counted, manner: Manner) -> Result<Rate, TextError<'_>> {
     let mut cursor = Cursor { text, at: 0, counted };
     cursor.skip_space();
@@ -58,7 +58,7 @@ fn parse(text: &str, counted: Counted, manner: Manner) -> Result<Rate, TextError
     let unit = match (amount.unit, amount.scale) {
         (Some(unit), _) => unit,
         (None, None) => Unit::PACKETS,
-        // Requests have no other unit that could be meant.
+        // Requests have no other unit, so the word can be left out.
         (None, Some(_)) if counted == Counted::Requests => Unit::PACKETS,
         (None, Some(_)) => return Err(cursor.fault(amount.piece, Fault::NoUnit)),
     };
@@ -93,7 +93,7 @@ fn parse(text: &str, counted: Counted, manner: Manner) -> Result<Rate, TextError
     Ok(Rate { meter: unit.meter, amount: per_period, period, burst, manner })
 }
 
-/// A rate in words, with the parameters that enforce it.
+/// Parses a rate of packets, and computes the parameters that enforce it.
 pub fn parse_limit(text: &str) -> Result<(Rate, Limit), TextError<'_>> {
     let rate = parse_rate(text)?;
     match rate.limit() {
@@ -105,9 +105,9 @@ pub fn parse_limit(text: &str) -> Result<(Rate, Limit), TextError<'_>> {
     }
 }
 
-/// A number with what stands behind it.
+/// A number with its scale and unit.
 struct Amount<'a> {
-    /// All of it, for messages.
+    /// The whole text of the amount, for messages.
     piece: &'a str,
     number: Number,
     scale: Option<Scale<'a>>,
@@ -128,7 +128,7 @@ struct Number {
     places: u32,
 }
 
-/// Where in the text the parser is. Every piece it hands out is a slice of the text.
+/// The position of the parser in the text. Every piece that it returns is a slice of the text.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
         TextError { text: self.text, piece, counted: self.counted, fault }
     }
 
-    /// What to say about text that is left over: most often it is a second limit.
+    /// The error for text that is left over: most often it is a second limit.
     fn stray(&self, rest: &'a str) -> TextError<'a> {
         let second = rest.trim_start_matches([',', ';', '+', '&', ' ']);
         let second = second.strip_prefix("and ").unwrap_or(second);
@@ -177,7 +177,7 @@ impl<'a> Cursor<'a> {
         self.fault(rest, Fault::Stray)
     }
 
-    /// A word, if the next thing is one.
+    /// Reads a word, if one comes next.
     fn word(&mut self) -> &'a str {
         let before = self.at;
         self.skip_space();
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
         Number::parse(digits).map_err(|fault| self.fault(digits, fault))
     }
 
-    /// The amount in packets, SYNs or bytes.
+    /// An amount in the unit of its meter.
     fn value(&self, amount: &Amount<'a>, unit: Unit) -> Result<u64, TextError<'a>> {
         let factor = amount.scale.map_or(1, |scale| scale.factor) * unit.numerator;
         amount
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
             .map_err(|fault| self.fault(amount.piece, fault))
     }
 
-    /// A burst, if the next thing is one.
+    /// Reads a burst, if one comes next.
     fn burst(&mut self, meter: Meter) -> Result<Option<u64>, TextError<'a>> {
         self.skip_space();
         let start = self.at;
@@ -269,7 +269,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An amount behind which the next word may be none of its own.
+    /// Reads the amount of a burst, behind which a word of the manner may come instead of a unit.
     fn burst_amount(&mut self) -> Result<Amount<'a>, TextError<'a>> {
         let start = self.at;
         let number = self.number()?;
@@ -282,7 +282,7 @@ impl<'a> Cursor<'a> {
         self.amount()
     }
 
-    /// The rest of the text: how it is counted, and what happens above it, where that differs from the given.
+    /// Reads the rest of the text: algorithm and throttle, where they differ from the given manner.
     fn manner(&mut self, mut manner: Manner) -> Result<Manner, TextError<'a>> {
         let (mut algorithm, mut throttle) = (false, false);
         loop {
@@ -323,13 +323,13 @@ const HARD: &str = "hard";
 const SOFT: &str = "soft";
 const ELASTIC: &str = "elastic";
 
-/// Whether a word says how a limit is counted, and is no unit.
+/// Whether a word is one of the manner, and so not a unit.
 fn is_manner(word: &str) -> bool {
     [HARD, SOFT, ELASTIC].contains(&word) || Algorithm::ALL.iter().any(|algorithm| algorithm.name() == word)
 }
 
 impl Number {
-    /// Digits with `_` between them and at most one point between them.
+    /// Parses digits with `_` between them, and at most one point between digits.
     fn parse(text: &str) -> Result<Self, Fault> {
         let digit_at = |i: usize| text.as_bytes().get(i).is_some_and(u8::is_ascii_digit);
         let mut number = Self { mantissa: 0, places: 0 };
@@ -353,7 +353,7 @@ impl Number {
         Ok(number)
     }
 
-    /// `self x numerator / denominator`, if that is a whole number.
+    /// `self x numerator / denominator`, or an error if that is not a whole number.
     fn times(&self, numerator: u64, denominator: u64, meter: Meter) -> Result<u64, Fault> {
         // A mantissa below 2^128 has at most 38 digits, so the power fits too.
         let divisor = 10_u128.checked_pow(self.places).and_then(|p| p.checked_mul(u128::from(denominator)));

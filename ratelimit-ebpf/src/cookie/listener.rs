@@ -1,8 +1,8 @@
-//! What a listener asks of its connections, and what the kernel makes of it.
+//! What a listener asks of its connections, and the window scale that the kernel chooses from that.
 //!
-//! The kernel chooses a connection's window scale when the SYN comes, and a second time when the acknowledgement of a cookie does, from the
-//! listener as it is then. The client only knows what the answer said. If the two differ, one side shifts by more than the other, and sends
-//! what the other has no room for.
+//! The kernel chooses a connection's window scale when the SYN comes, and a second time when the acknowledgement of a cookie comes, from the
+//! listener's state at that time. The client only knows the scale in the answer. If the two differ, one side shifts by more than the other, and sends
+//! more than the other has room for.
 
 const LARGEST_SCALE: u32 = 14;
 
@@ -15,39 +15,39 @@ pub struct CookieListener {
 }
 
 impl CookieListener {
-    /// From what the socket says: bytes of its buffer that can be a window, whether somebody has set that buffer, the largest window and
+    /// A listener by its socket: bytes of its buffer that can be a window, whether somebody has set the buffer's size, and the largest window and
     /// the largest segment that were asked for, 0 for none.
     #[inline(always)]
     pub fn new(space: u32, locked: bool, clamp: u32, largest_segment: u16) -> Self {
         let clamp = if clamp == 0 { u32::MAX } else { clamp };
-        // A buffer that grows by itself is no bound.
+        // A buffer that grows by itself is no bound on the window.
         Self { space, clamp: if locked { clamp.min(space) } else { clamp }, largest_segment }
     }
 
-    /// The window scale that the kernel will choose (`tcp_select_initial_window`). `of_host` is what the largest buffers of the host ask
-    /// for, and `mss` what the cookie carries.
+    /// The window scale that the kernel will choose (`tcp_select_initial_window`). `of_host` is the scale that the largest buffers of the host need,
+    /// and `mss` the MSS in the cookie.
     #[inline(always)]
     pub fn window_scale(&self, of_host: u8, mss: u16) -> u8 {
-        // Scales instead of sizes: which of two is larger is the same for both.
+        // Compares scales instead of sizes, because the order is the same.
         let wanted = scale(self.window(mss)).max(u32::from(of_host));
         wanted.min(scale(self.clamp)) as u8
     }
 
-    /// The largest window that there is room for at first: whole segments.
+    /// The largest window that there is room for at first, in bytes: whole segments.
     #[inline(always)]
     pub fn window(&self, mss: u16) -> u32 {
         let (space, mss) = (self.space.min(self.clamp), u32::from(mss).max(1));
         if space > mss { space - space % mss } else { space }
     }
 
-    /// What the kernel announces of segments that could be as large as this.
+    /// The MSS that the kernel announces, if segments could be as large as `largest`.
     #[inline(always)]
     pub fn segment(&self, largest: u16) -> u16 {
         if self.largest_segment == 0 { largest } else { largest.min(self.largest_segment) }
     }
 }
 
-/// How far a window of this size has to be shifted to be said in sixteen bits, as the kernel counts.
+/// The scale that a window of this size needs to fit into 16 bits, as the kernel computes it.
 #[inline(always)]
 fn scale(window: u32) -> u32 {
     (u32::BITS - 1 - (window | 1).leading_zeros()).saturating_sub(15).min(LARGEST_SCALE)
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_larger_buffer_than_the_host_hands_out_counts_in_whole_segments() {
-        // 2^23 bytes are eight bits more than fit, whole segments of it are not.
+        // 2^23 bytes need eight bits more than 16; the whole segments in them do not.
         assert_eq!(CookieListener::new(1 << 23, true, 0, 0).window_scale(6, 1460), 7);
         assert_eq!(CookieListener::new((1 << 23) + 1460, true, 0, 0).window_scale(6, 1460), 8);
         assert_eq!(CookieListener::new(u32::MAX, true, 0, 0).window_scale(0, 1), 14);

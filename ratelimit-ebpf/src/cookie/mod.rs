@@ -1,21 +1,21 @@
-//! SYN cookies: answering a SYN without remembering it, and knowing the acknowledgement again.
+//! SYN cookies: a SYN is answered without memory of it, and its acknowledgement proves that the client received the answer.
 //!
 //! ```text
 //! SYN ---> Segment ---> listener's cookie ---> ReplyFrame ---> sent back in the same frame
 //! ACK ---> Segment ---> connection or valid cookie? ---> pass | drop
 //! ```
 //!
-//! The cookie is the kernel's own: it comes from the listening socket, and the kernel that gets the acknowledgement makes the
-//! connection out of it. So nothing has to be kept here, and no sequence number has to be translated later.
+//! The cookie is the kernel's own: it comes from the listening socket, and the kernel makes the connection
+//! from the acknowledgement. So no state has to be kept here, and no sequence number has to be translated later.
 //!
-//! Why the helpers that take a socket and not the raw ones of kernel 6.0: a listener accepts cookies only within two minutes
-//! of a moment at which it is known to have handed some out. The helper that takes the listener records that moment; the raw
-//! one does not know any listener, and the kernel would answer every acknowledgement with a reset. (The raw ones
-//! are for netfilter's SYNPROXY, which does not ask.)
+//! This uses the helpers that take a socket, not the raw ones of kernel 6.0: a listener accepts cookies only within two minutes
+//! of a moment at which it is known to have issued some. The helper that takes the listener records that moment; the raw
+//! one knows no listener, and the kernel would answer every acknowledgement with a reset. (The raw ones
+//! are for netfilter's SYNPROXY, which does not check the moment.)
 //!
 //! # What an answer costs
-//! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than it. Whoever hopes to reflect a flood at a third party gains
-//! nothing: the limits of the forged source in packets and bytes hold for it, where there is room to keep an account of it.
+//! One frame per SYN, at most [`MAX_GROWTH`] bytes longer than the SYN. Reflecting a flood at a third party gains
+//! nothing: the limits of the forged source in packets and bytes apply to it, if there is room for its entry.
 
 mod listener;
 mod options;
@@ -42,28 +42,28 @@ use crate::{
 };
 use synack::SynAckTerms;
 
-/// A cookie, and whose it is.
+/// A cookie that the kernel has issued.
 #[derive(Clone, Copy, Debug)]
 pub struct Issued {
-    /// The sequence number.
+    /// The cookie, which is the sequence number of the answer.
     pub cookie: u32,
-    /// The MSS that is in it: the client's, rounded down.
+    /// The MSS in the cookie: the client's, rounded down.
     pub mss: u16,
-    /// The listener; `None` if this kernel does not let us look at it.
+    /// The listener; `None` if the program cannot read this kernel's sockets.
     pub listener: Option<CookieListener>,
 }
 
 /// The sockets of the host.
 pub trait Sockets: Wire {
-    /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel does not want one.
+    /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel refuses to issue one.
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
-    /// Whether a segment belongs to a connection, or makes one.
+    /// What a segment can show: that it belongs to a connection, or opens one.
     fn prove(&self, packet: &Packet) -> Proof;
-    /// What the interface can receive in one packet.
+    /// The MTU of the interface.
     fn mtu(&self) -> u32;
 }
 
-/// Answers a SYN whose source has been charged for it, and counts it.
+/// Answers a SYN for which its source has been charged, and counts the frame.
 #[inline(always)]
 pub fn answer<T: Stages, R: Relay, W: Sockets>(
     frame: &Frame<'_>,
@@ -73,14 +73,14 @@ pub fn answer<T: Stages, R: Relay, W: Sockets>(
 ) -> Verdict {
     let context = take(wire);
     let reason = answer_unless_admitted(frame, tables, wire).unwrap_or_else(|| {
-        // What cannot be answered is for the kernel; then it costs what every SYN does.
+        // A SYN that cannot be answered goes to the kernel, and is then charged like every SYN.
         relay.hand_over(Successor::Prove, context);
         Reason::CookieInvalid
     });
     conclude(tables, relay, tables.policy(), context.service, reason, frame.len())
 }
 
-/// What became of a SYN; `None` if nobody listens for it, or the frame cannot grow by a word.
+/// The reason that a SYN ends with; `None` if nobody listens for it, or if the frame cannot grow by a word.
 #[inline(always)]
 fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<Reason> {
     let packet = match parse_tcp_again(frame, wire, Transport::TCP_SYN) {
@@ -89,7 +89,7 @@ fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, 
     };
     let Some(policy) = tables.policy() else { return Some(Reason::Unlimited) };
     let now_ns = tables.now_ns(Clock::Coarse);
-    // No client waits for an answer to it, and the kernel would send one too: no need to let it pass.
+    // No client waits for an answer to this SYN. It need not pass either: the kernel would send one.
     if !Segment::read(&wire.reread(frame), &packet).is_some_and(|syn| syn.answerable()) {
         return Some(Reason::CookieInvalid);
     }
@@ -103,8 +103,8 @@ fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, 
     }
 }
 
-/// Decides about TCP to a service whose SYNs are answered with cookies, or of an untracked source that may have a connection, and about SYNs that
-/// could not be answered; counts it. The lists have been asked already, by whoever sent the frame here.
+/// Judges TCP packets to a service whose SYNs are answered with cookies, or of an untracked source that may have a connection, and SYNs that
+/// could not be answered; counts the frame. The program that made the tail call has already looked into the lists.
 #[inline(always)]
 pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
     let context = take(wire);
@@ -126,11 +126,11 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let Some(policy) = tables.policy() else { return Reason::Unlimited };
     let frame = &wire.reread(frame);
     let len = frame.len();
-    // A SYN shows nothing, whatever there is of the same addresses and ports.
+    // A SYN shows nothing, even if its addresses and ports belong to a connection.
     let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&packet) };
-    // A cookie opens a connection, so it pays for the SYN that was answered.
+    // A cookie opens a connection, so the packet is charged as the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
-    // Forgotten once more: the lookup has a way for each family and each kind of socket, and the verifier would go on along each.
+    // Forgotten again: the lookup has a path for each family and each kind of socket, and the verifier would follow the rest along each.
     let proof = Proof::from_code(forget(proof as u64, len) as u32);
     let packet =
         Packet { transport, service: context.service as u16, user: context.user, ..packet }.forgotten(len);
@@ -143,7 +143,7 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     limit::limit_shown(tables, policy, &packet, len, now_ns, proof)
 }
 
-/// The answer to a SYN, if it is to have one.
+/// The answer to a SYN, if there is one.
 #[inline(always)]
 fn reply<W: Sockets>(
     wire: &W,
@@ -156,8 +156,8 @@ fn reply<W: Sockets>(
     if !wire.answers() {
         return None;
     }
-    // Sent to a group: the stack does not take it either, and an answer would come from the group.
-    // (A view of one byte would do, but not compile to a comparison that the verifier knows.)
+    // A frame to a multicast group: the stack does not accept a SYN from it either, and an answer would have the group as its source.
+    // (A view of one byte would suffice, but does not compile to a comparison that the verifier recognizes.)
     if frame.view::<{ EthHdr::LEN }>(0)?.u8::<0>() & 1 != 0 {
         return None;
     }
@@ -170,7 +170,7 @@ fn reply<W: Sockets>(
         mss: issued.listener.map_or(mss, |listener| listener.segment(mss)),
         room: issued.listener.map_or(u32::MAX, |listener| listener.window(issued.mss)),
         options: policy.window_scale != NO_TCP_OPTIONS,
-        // Not the host's where the listener may have another: without a scale both sides agree.
+        // Not the host's scale if the listener may have another: without a scale both sides agree.
         window_scale: issued
             .listener
             .map(|listener| listener.window_scale(policy.window_scale as u8, issued.mss)),

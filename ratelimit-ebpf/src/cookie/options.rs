@@ -1,4 +1,4 @@
-//! The options of a SYN: what the client offers.
+//! The TCP options of a SYN: what the client offers.
 
 use network_types::tcp::TcpHdr;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 const MAX_OPTIONS: usize = 40;
-/// Notes 0 to 4 are the options, big endian; the byte behind the last may be read as a length, so one word more.
+/// Notes 0 to 4 have the options, big endian; the byte behind the last one may be read as a length, so one word more.
 const OPTION_WORDS: usize = MAX_OPTIONS / 8;
 const AT: usize = 6;
 const FOUND: usize = 7;
@@ -26,7 +26,7 @@ const TIMESTAMPS: (u8, usize) = (8, 10);
 /// The largest window scale there is; larger ones count as this (RFC 7323).
 const MAX_WINDOW_SCALE: u8 = 14;
 
-/// What a client offers. All of it in one word, so that it can be noted down.
+/// The options that a client offers, packed into one word, so that they fit into a note.
 ///
 /// ```text
 /// | 63 ... 32 |  21  |  20   | 19 ... 16 | 15 ... 0 |
@@ -41,7 +41,7 @@ const TIME: u64 = 1 << 21;
 const TIMESTAMP_SHIFT: u32 = 32;
 
 impl Offer {
-    /// The MSS offered, or what holds without one (RFC 9293 3.7.1).
+    /// The MSS that the client offers, or the default without one (RFC 9293 3.7.1).
     #[inline(always)]
     pub fn mss_or_default(self, family: Family) -> u16 {
         match (self.0 as u16, family) {
@@ -57,7 +57,7 @@ impl Offer {
         ((self.0 >> SCALE_SHIFT) as u8 & 0xf).checked_sub(1)
     }
 
-    /// Whether selective acknowledgements may be used.
+    /// Whether the client can use selective acknowledgements.
     #[inline(always)]
     pub fn sack(self) -> bool {
         self.0 & SACK != 0
@@ -75,7 +75,7 @@ impl Offer {
     }
 }
 
-/// Reads the options of a TCP header; `None` if it is not all there.
+/// Reads the options of a TCP header; `None` if the header is not complete.
 #[inline(always)]
 pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> Option<Offer> {
     let header = frame.view::<{ TcpHdr::LEN }>(packet.transport_at)?;
@@ -86,7 +86,7 @@ pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> O
     let len = (header_len - TcpHdr::LEN) as u64;
     let start = packet.transport_at + TcpHdr::LEN;
     for index in 0..=OPTION_WORDS {
-        // Options come in words of four bytes, so half of the last eight may belong to somebody else.
+        // Options come in words of four bytes, so half of the last eight bytes may lie behind them.
         let at = index as u64 * 8;
         let high = if at < len { u64::from(frame.view::<4>(start + index * 8)?.u32_be::<0>()) } else { 0 };
         let low =
@@ -97,7 +97,7 @@ pub(super) fn read<N: Notes>(notes: &N, frame: &Frame<'_>, packet: &Packet) -> O
     Some(walk(notes))
 }
 
-/// Like the kernel: what makes no sense ends the walk, and what was found before it counts.
+/// Walks over the options as the kernel does: an invalid option ends the walk, and the options before it count.
 #[inline(always)]
 fn walk<N: Notes>(notes: &N) -> Offer {
     let len = notes.note(LEN);

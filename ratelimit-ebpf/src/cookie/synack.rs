@@ -7,16 +7,16 @@ use crate::{
     segment::Segment,
 };
 
-/// Bytes that an answer may be longer than its SYN: the MSS of a SYN that has none, or options that the client has packed
+/// Bytes by which an answer may be longer than its SYN: for the MSS if the SYN has none, or for options that the client has packed
 /// closer than whole words.
 pub const MAX_GROWTH: u64 = 4;
 
 const SYN_ACK: u32 = 0x12;
 
-/// Segments that a client may send before it hears from the kernel, which then says what it really has room for: the usual
+/// Segments that a client may send before it hears from the kernel, which then announces its real window: the usual
 /// first flight (RFC 6928).
 const FIRST_FLIGHT: u32 = 10;
-/// An MSS above this does not make that window larger.
+/// A larger MSS does not make the first window larger.
 const LARGEST_COOKIE_MSS: u32 = 1460;
 
 /// Where the kernel looks for the options when the acknowledgement comes: the low bits of the timestamp that is echoed.
@@ -25,20 +25,20 @@ const OPTION_BITS: u32 = 6;
 const OPTION_SACK: u64 = 1 << 4;
 const OPTION_NO_SCALE: u64 = 0xf;
 
-/// What this host says in a SYN-ACK.
+/// The terms of a SYN-ACK that this host sends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SynAckTerms {
-    /// The sequence number.
+    /// The cookie, which is the sequence number.
     pub(super) cookie: u32,
-    /// What we can receive in one segment.
+    /// The MSS that this host announces.
     pub(super) mss: u16,
-    /// What the listener has room for, if less than that is usual.
+    /// Bytes that the listener has room for, if that is less than usual.
     pub(super) room: u32,
-    /// Whether options other than the MSS can be used at all.
+    /// Whether options other than the MSS can be used.
     pub(super) options: bool,
     /// The window scale, if it is known.
     pub(super) window_scale: Option<u8>,
-    /// The kernel's clock of TCP timestamps, without an offset.
+    /// The kernel's clock of TCP timestamps in milliseconds, without an offset.
     pub(super) now_ms: u64,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn build<N: Notes>(
     ReplyFrame::with_body(header, words, Check::Upper(tcp::CHECKSUM), &route)
 }
 
-/// Writes a header without its checksum, and says how many words it has.
+/// Writes a TCP header without its checksum, and returns its length in words.
 #[inline(always)]
 fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, terms: &SynAckTerms) -> u32 {
     let window = (FIRST_FLIGHT * u32::from(terms.mss).min(LARGEST_COOKIE_MSS)).min(terms.room);
@@ -66,7 +66,7 @@ fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, t
     header.body(tcp::OPTIONS, (0x0204_0000 | u32::from(terms.mss)).to_be());
     header.body(tcp::CHECKSUM, 0);
     let mut words = tcp::OPTIONS as u32 + 1;
-    // Without a timestamp to carry them, the kernel would not know of the other options.
+    // Without a timestamp that carries them, the kernel would not recover the other options.
     if terms.options
         && let Some(theirs) = offer.timestamp()
     {
@@ -85,8 +85,8 @@ fn tcp_header<N: Notes>(header: &mut Pen<'_, N>, syn: &Segment, offer: &Offer, t
     words
 }
 
-/// The clock, with the options in its low bits. Never ahead of the clock, which the kernel's next timestamp will show.
-/// `scale` is the client's, if windows are scaled at all.
+/// The timestamp with the options in its low bits. Never ahead of the clock, which the kernel's next timestamp will have.
+/// `scale` is the client's window scale, if windows are scaled.
 #[inline(always)]
 fn timestamp(offer: &Offer, scale: Option<u8>, now_ms: u64) -> u32 {
     let sack = if offer.sack() { OPTION_SACK } else { 0 };

@@ -1,4 +1,4 @@
-//! Options and answers on the host, checked by other means than they are made.
+//! Options and answers on the host, checked by other code than the code that makes them.
 
 extern crate std;
 
@@ -19,7 +19,7 @@ use crate::{
 struct Paper([Cell<u64>; NOTES]);
 
 impl Paper {
-    /// Written on before: nothing may be taken for granted.
+    /// Notes with old values: nothing may be assumed about them.
     fn new() -> Self {
         Self([const { Cell::new(0xa5a5_a5a5_a5a5_a5a5) }; NOTES])
     }
@@ -68,7 +68,7 @@ fn read(bytes: &[u8]) -> Option<Offer> {
 fn options_are_read_like_the_kernel_reads_them() {
     let mss = [2, 4, 5, 180];
     let times = [8, 10, 0x11, 0x22, 0x33, 0x44, 9, 9, 9, 9];
-    // Name, options, and what is found: MSS, window scale, SACK, timestamp.
+    // Each row: a name, options, and what is found: MSS, window scale, SACK, timestamp.
     type Row<'a> = (&'a str, Vec<u8>, (u16, Option<u8>, bool, Option<u32>));
     let rows: &[Row<'_>] = &[
         ("none", vec![], (536, None, false, None)),
@@ -121,13 +121,13 @@ fn a_header_that_lies_about_its_length_is_refused() {
     let mut short = header(&[]);
     short[12] = 0x40;
     assert_eq!((read(&long), read(&short)), (None, None));
-    // The IP packet ends before the header does; what follows in the frame is padding.
+    // The IP packet ends before the header does; the frame continues with padding.
     let bytes = header(&[1; 8]);
     let source = Address::v4(0);
     assert_eq!(options::read(&Paper::new(), &Frame::new(Link::Ethernet, &bytes), &packet(source, 24)), None);
 }
 
-/// RFC 1071, over anything.
+/// The checksum of RFC 1071 over any bytes.
 fn folded(bytes: &[u8]) -> u32 {
     let sum = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
     let sum: u32 = sum.sum();

@@ -1,8 +1,7 @@
-//! The first look of the express lane, which is all that most packets of a flood get: a refusal that is noted down, one negative entry, one note of a total that is used up, or one prefix
-//! that is used up or squeezes.
-//! What it does not find there is for the rest of the lane, which looks at everything once more.
+//! The first look of the express lane, where most packets of a flood end: at a refusal that is noted down, a negative entry, a note of a total that is used up, or a
+//! prefix that is used up or squeezes. Packets without any of these go on to the rest of the lane, which checks everything again.
 //!
-//! It says what the rest of the lane would say. It is apart so that the code for it has few values to keep, which fit into registers.
+//! The first look decides as the rest of the lane would. It is separate so that its code has few values to keep, which fit into registers.
 
 use ratelimit_common::{
     abi::{
@@ -28,7 +27,7 @@ use crate::{
     tables::Tables,
 };
 
-/// Drops and counts a frame that is refused at first look.
+/// Drops and counts a frame that is refused at first look; `None` for any other frame.
 #[inline(always)]
 pub fn drop_at_first_look<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> Option<Verdict> {
     tables.count(refusal(frame, tables, now_ns)?, frame.len());
@@ -48,7 +47,7 @@ pub(super) fn refusal<T: Leaves>(frame: &Frame<'_>, tables: &T, now_ns: u64) -> 
 #[inline(always)]
 fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) -> Option<u32> {
     let policy = tables.express(S::FAMILY, now_ns)?.policy;
-    // `OpenUntil` was written at this reading of the clock, when the refusal was noted down: to write it again would change nothing.
+    // `OpenUntil` was written at this clock reading, when the refusal was noted down: writing it again would change nothing.
     if let Some(counter) = noted_refusal::counter_of(tables, policy, packet, now_ns) {
         return Some(counter);
     }
@@ -66,17 +65,17 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
     } else if tables.is_listed(S::FAMILY) {
         of_listed(tables, policy, hash, now_ns)?
     } else if packet.is_tcp() {
-        // It may be answered with a cookie or belong to a connection.
+        // The segment may be answered with a cookie or belong to a connection.
         return None;
     } else {
-        // The packets of a spoofed flood do not touch the cells.
+        // The packets of a spoofed flood do not read the cells.
         of_shared(tables, SpentFor::Untracked, policy, packet, (service, hash), now_ns)?
     };
     lane::open(tables, now_ns);
     Some(slot(service, reason, Fate::Decided))
 }
 
-/// The reason to refuse a packet of a service from a source with this hash, in whose cell somebody may be remembered.
+/// The reason to refuse a packet of a service from a source with this hash, in whose cell something may be remembered.
 #[inline(always)]
 fn of_remembered<T: Leaves, S: Origin>(
     tables: &T,
@@ -90,13 +89,13 @@ fn of_remembered<T: Leaves, S: Origin>(
     if let Some(reason) = limit::own_reason(cause) {
         return unless_to_be_noted(tables, reason, now_ns);
     }
-    // What is worked out of these once more need not be kept by packets that do not get here.
+    // These are forgotten and computed again, so that packets that do not get here need not keep them in registers.
     let (hash, now_q8) = (forget(hash, now_ns), gcra::time_q8(forget(now_ns, hash)));
     match cause {
         NegativeCause::Blocked if tables.is_listed(S::FAMILY) && report::is_quiet(tables, hash, now_q8) => {
             unless_to_be_noted(tables, Reason::Blocked, now_ns)
         }
-        // There is a note only under policies under which nothing else can refuse it first.
+        // There is a note only under policies where nothing else can refuse the packet first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
             match of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)? {
                 Reason::LimitPrefix => Some(Reason::LimitPrefix),
@@ -107,7 +106,7 @@ fn of_remembered<T: Leaves, S: Origin>(
     }
 }
 
-/// The reason to refuse a packet for what its source shares with others, by what this CPU noted down.
+/// The reason to refuse a packet for a limit that its source shares with others, by this CPU's notes.
 #[inline(always)]
 fn of_shared<T: Leaves, S: Origin>(
     tables: &T,
@@ -123,7 +122,7 @@ fn of_shared<T: Leaves, S: Origin>(
     of_crowded(tables, policy, packet, (service, hash), now_ns)
 }
 
-/// The reason to refuse a packet for the prefix around its source, by the level that this CPU noted down.
+/// The reason to refuse a packet for the prefix around its source, at the aggregation level that this CPU noted down.
 #[inline(always)]
 fn of_crowded<T: Leaves, S: Origin>(
     tables: &T,
@@ -137,11 +136,11 @@ fn of_crowded<T: Leaves, S: Origin>(
         .then_some(Reason::LimitPrefix)
 }
 
-/// The reason to refuse a packet from a source with this hash, whose cell is not tracked, where somebody is on a list.
+/// The reason to refuse a packet from a source with this hash, whose cell is not tracked, while the lists have entries.
 #[inline(always)]
 fn of_listed<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64) -> Option<Reason> {
     let now_q8 = gcra::time_q8(forget(now_ns, hash));
-    // Those only of whom the daemon was told a moment ago: a flood from all of a blocked prefix does not touch the negative entries.
+    // Only for sources whose refusal the daemon was told of a moment ago: a flood from all of a blocked prefix does not read the negative entries.
     if !report::is_quiet(tables, hash, now_q8) {
         return None;
     }
@@ -151,7 +150,7 @@ fn of_listed<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64) -> 
     }
 }
 
-/// A reason that was found at first look; `None` if nothing is noted down for this reading of the clock, so that the rest of the lane finds the reason too and notes the
+/// A reason that was found at first look; `None` if nothing is noted down for this clock reading, so that the rest of the lane finds the reason too and notes the
 /// packet down.
 #[inline(always)]
 fn unless_to_be_noted<T: Tables>(tables: &T, reason: Reason, now_ns: u64) -> Option<Reason> {

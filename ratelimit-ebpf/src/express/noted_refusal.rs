@@ -1,8 +1,8 @@
-//! A refusal that a CPU has noted down: a flood from one source is the same packet over and over.
+//! A refusal that a CPU has noted down: a flood from one source repeats one packet over and over.
 //!
-//! A CPU notes down the first packet in each reading of the coarse clock that it refuses for its source or for a total. The clock stands still for a few
-//! milliseconds; by one and the same reading and under one and the same policy, what was refused is refused again. So the next packet of that source to
-//! that port is not hashed, and neither its cell nor its negative entry is looked at.
+//! At each reading of the coarse clock, a CPU notes down the first packet that it refuses for its source or for a total. The clock stands still for a few
+//! milliseconds; at one clock reading and under one policy, a refusal repeats. So the next packet of that source to
+//! that port is not hashed, and neither its cell nor its negative entry is read.
 
 use ratelimit_common::abi::{
     Policy, Reason,
@@ -17,7 +17,7 @@ use crate::{
     tables::{LaneWord, Tables},
 };
 
-/// The counter of the noted refusal, if a packet is like the one that was refused.
+/// The counter of the noted refusal, if a packet is like the refused one.
 #[inline(always)]
 pub(super) fn counter_of<T: Tables, S: Origin>(
     tables: &T,
@@ -26,7 +26,7 @@ pub(super) fn counter_of<T: Tables, S: Origin>(
     now_ns: u64,
 ) -> Option<u32> {
     let (first, second) = packet.source.words();
-    // The source first: of the packets of many sources, nearly all end at this comparison.
+    // The source is compared first: most packets of many sources end at this comparison.
     if !holds(tables, LaneWord::RefusedSource, first)
         || (S::FAMILY == Family::V6 && !holds(tables, LaneWord::RefusedSourceEnd, second))
         || !holds(tables, LaneWord::RefusedAt, now_ns)
@@ -37,13 +37,13 @@ pub(super) fn counter_of<T: Tables, S: Origin>(
     Some(tables.load(tables.lane_word(LaneWord::RefusedCounter)?) as u32)
 }
 
-/// Whether a refusal is noted down for this reading of the clock. One for each reading is enough: whoever floods is soon the first.
+/// Whether a refusal is noted down for this clock reading. One for each reading is enough: a flood is soon the first.
 #[inline(always)]
 pub(super) fn is_noted<T: Tables>(tables: &T, now_ns: u64) -> bool {
     holds(tables, LaneWord::RefusedAt, now_ns)
 }
 
-/// Notes down a packet that was refused, and its counter, if every packet like it is refused until the clock moves.
+/// Notes down a refused packet and its counter, if every packet like it is refused until the clock moves.
 #[inline(always)]
 pub(super) fn note<T: Tables, S: Origin>(
     tables: &T,
@@ -75,7 +75,7 @@ fn repeats<T: Tables>(tables: &T, policy: &Policy, counter: u32, now_ns: u64) ->
     let reason = Reason::from_code(counter % REASON_SLOTS);
     match reason {
         Reason::LimitPackets | Reason::LimitBytes | Reason::Blocked => true,
-        // Where a long packet finds too little, a short one may find enough: such totals are not noted down as used up.
+        // A short packet may find enough where a long one finds too little: totals in bytes are not noted down as used up.
         Reason::ServiceTotal | Reason::HostTotal => {
             let service = counter / SERVICE_SLOTS;
             limit::noted(tables, SpentFor::Tracked, policy, service, now_ns) == Some(reason)
@@ -93,8 +93,8 @@ fn holds<T: Tables>(tables: &T, word: LaneWord, value: u64) -> bool {
     }
 }
 
-/// The policy that a packet is judged by, and what decides about the packet besides its source: family, protocol and port. Never 0, because policies count
-/// from 1. Only the lower half of a policy's number fits: to meet it again within one reading of the clock would take 2^32 policies in a few milliseconds.
+/// The name of a packet besides its source: the policy that judges it, its family, protocol and port. Never 0, because policies count
+/// from 1. Only the lower half of a policy's number fits: for it to repeat within one clock reading would take 2^32 policies in a few milliseconds.
 #[inline(always)]
 fn packet_name<S: Origin>(policy: &Policy, packet: &Brief<S>) -> u64 {
     policy.generation << 32 | (S::FAMILY as u64) << 24 | (packet.protocol as u64) << 16 | packet.port as u64

@@ -1,4 +1,4 @@
-//! The lane, held against a host without one, and what it may not take.
+//! The express lane compared with a host without one, and packets that the lane must leave to the limiter.
 
 extern crate std;
 
@@ -27,7 +27,7 @@ const SERVED: u16 = 80;
 /// Packets of one comparison.
 const PACKETS: u32 = 10_000;
 
-/// Sources have 80 packets a second, behind a prefilter.
+/// A policy of 80 packets a second for each source, with a prefilter.
 fn policy() -> Box<Policy> {
     let mut policy = empty();
     policy.source.set = prefiltered(&["80 packets/s burst 80"]);
@@ -47,13 +47,13 @@ fn with_services(policy: &mut Policy, rate: &str) {
     policy.protocols[protocol_slot(47, false) as usize] = 2;
 }
 
-/// Has the service at the port do something else with refused packets than drop them.
+/// Sets what the service at the port does with refused packets.
 fn on_limit(policy: &mut Policy, on_limit: OnLimit) {
     policy.lenient = 1;
     policy.services[0].on_limit = on_limit as u32;
 }
 
-/// A host with the lane.
+/// A host with the express lane.
 fn host(policy: Box<Policy>) -> TestHost {
     assert!(policy.serves_lane());
     let host = TestHost::new(policy);
@@ -68,18 +68,18 @@ fn key(source: [u8; 2]) -> SourceKey {
 fn list(host: &mut TestHost) {
     host.list(key([9, 1]), ListEntry { blocked_until_ns: u64::MAX, ..ListEntry::EMPTY });
     host.list(key([9, 2]), ListEntry { blocked_until_ns: u64::MAX, allowed: ALLOWED, ..ListEntry::EMPTY });
-    // This one ends while packets come.
+    // This block ends while packets come.
     host.list(key([9, 3]), ListEntry { blocked_until_ns: 102 * 1_000_000_000, ..ListEntry::EMPTY });
 }
 
-/// How a frame ends, and whether it ends in the lane.
+/// The reason that a frame ends with, and whether it ends in the lane.
 fn taken(host: &TestHost, frame: &[u8]) -> (Reason, bool) {
     let before = host.expressed.get();
     let reason = host.reason(frame);
     (reason, host.expressed.get() > before)
 }
 
-/// A few numbers after each other, always the same ones.
+/// A generator of random numbers with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -90,7 +90,7 @@ impl Dice {
         self.0 % bound
     }
 
-    /// A frame of somebody: of few who send much, of those on the lists, or of somebody who is never seen again.
+    /// A frame of a random source: one of a few heavy ones, one on the lists, or one that is never seen again.
     fn frame(&mut self) -> Vec<u8> {
         let source = match self.below(10) {
             0..4 => [1, self.below(4) as u8],
@@ -113,18 +113,18 @@ impl Dice {
     }
 }
 
-/// What [`alike`] counts frames as that were refused at first look.
+/// The key under which [`alike`] counts frames that were refused at first look.
 const FIRST_LOOK: &str = "first look";
 
-/// What the coarse clock of most kernels moves by.
+/// A tick of the coarse clock of most kernels, in nanoseconds.
 const TICK_NS: u64 = 4_000_000;
 
-/// Sends one and the same traffic to a host with the lane and to one without. How many frames ended in the lane, by reason, where the clock moves in ticks.
+/// Sends the same traffic to a host with the lane and to one without. Returns how many frames ended in the lane, by reason, with a clock that moves in ticks.
 fn alike(what: &str, make: impl Fn() -> TestHost) -> BTreeMap<String, u32> {
     alike_for(what, make, Dice::frame, 400_000)
 }
 
-/// [`alike`], for frames of some kind that come at most so many nanoseconds after each other.
+/// [`alike`] for frames of a given kind, which come at most `apart_ns` nanoseconds after each other.
 fn alike_for(
     what: &str,
     make: impl Fn() -> TestHost,
@@ -135,7 +135,7 @@ fn alike_for(
     alike_by_clock(what, &make, &next_frame, apart_ns, TICK_NS)
 }
 
-/// [`alike_for`], by a clock that moves by so many nanoseconds.
+/// [`alike_for`] with a clock that moves in ticks of a given length.
 fn alike_by_clock(
     what: &str,
     make: &impl Fn() -> TestHost,
@@ -157,7 +157,7 @@ fn alike_by_clock(
         let end = with.end(&frame);
         assert_eq!(end, expected, "{what}: packet {number}, {frame:x?}");
         if end.reason == Reason::LimitPrefix {
-            // Both are asked, because whoever is asked remembers the answer.
+            // Both hosts are asked, because a host that is asked remembers the answer.
             for host in [&with, &without] {
                 assert!(!admitted_by_limits_alone(host, &frame), "{what}: packet {number}, {frame:x?}");
             }
@@ -174,7 +174,7 @@ fn alike_by_clock(
     ended
 }
 
-/// Whether limits would admit a frame if they were asked themselves, not what is remembered of prefixes.
+/// Whether limits would admit a frame if nothing were remembered about prefixes.
 fn admitted_by_limits_alone(host: &TestHost, frame: &[u8]) -> bool {
     let crowded = host.lane_word(LaneWord::CrowdedUntil).unwrap();
     let (until_ns, express) = (host.load(crowded), host.express.replace(false));
@@ -185,7 +185,7 @@ fn admitted_by_limits_alone(host: &TestHost, frame: &[u8]) -> bool {
     admitted
 }
 
-/// Whether a frame is refused at first look, which is what the rest of the lane must say too.
+/// Whether a frame is refused at first look. The rest of the lane must then refuse it for the same reason.
 fn looked_at_once(host: &TestHost, frame: &[u8]) -> bool {
     let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns(Clock::Coarse));
     let at_once = first_look::refusal(&frame, host, now_ns);
@@ -240,7 +240,7 @@ fn a_packet_ends_in_the_lane_as_it_would_have_ended_without_one() {
     assert!(of_prefixes["LimitPrefix"] > 100, "{of_prefixes:?}");
 }
 
-/// Where nobody is on a list, a first look decides about sources without an entry too.
+/// Without entries in the lists, a first look decides about sources without an entry too.
 #[test]
 fn a_packet_ends_in_the_lane_of_a_host_without_lists_as_it_would_have_ended_without_one() {
     for (what, service, of_host) in [
@@ -257,7 +257,7 @@ fn a_packet_ends_in_the_lane_of_a_host_without_lists_as_it_would_have_ended_with
                 if let Some(rate) = of_host {
                     policy.host_total_count = 1;
                     policy.host_totals[0] = total(rate);
-                    // A CPU takes a few packets' worth at a time, so it holds some where the bucket has none.
+                    // A CPU takes a few packets' worth at a time, so it may hold some when the bucket has none.
                     policy.host_totals[0].portion_q8 = 4 * policy.host_totals[0].limit.cost_fp;
                 }
                 host(policy)
@@ -269,7 +269,7 @@ fn a_packet_ends_in_the_lane_of_a_host_without_lists_as_it_would_have_ended_with
     }
 }
 
-/// A short packet may still find something where a long one did not.
+/// A short packet may find something left where a long one does not.
 #[test]
 fn a_total_in_bytes_is_not_noted_down() {
     for (rate, noted) in [("100 packets/s burst 100", true), ("4 kB/s burst 4000 bytes", false)] {
@@ -360,7 +360,7 @@ fn who_keeps_to_its_limit_is_refused_in_the_lane_by_the_total_that_refused_it() 
     assert_eq!(taken(&host, &served), (Reason::Conforming, false), "there is more");
 }
 
-/// Which total it is depends on both: a host's total is asked before that of a service.
+/// The noted total depends on both: a host's total is charged before that of a service.
 #[test]
 fn a_total_that_refuses_a_source_with_an_entry_is_noted_down_if_it_is_the_first_that_is_asked() {
     for of_host in [false, true] {
@@ -370,7 +370,7 @@ fn a_total_that_refuses_a_source_with_an_entry_is_noted_down_if_it_is_the_first_
         if of_host {
             policy.host_total_count = 1;
             let whole = total("10000 packets/s burst 10000");
-            // One CPU takes enough for all of these packets at a time.
+            // One CPU takes enough for all of these packets at once.
             policy.host_totals[0] = Total { portion_q8: 1_000 * whole.limit.cost_fp, ..whole };
         }
         let host = host(policy);
@@ -381,14 +381,14 @@ fn a_total_that_refuses_a_source_with_an_entry_is_noted_down_if_it_is_the_first_
         host.wait_ms(1);
         note_another(&host);
         assert_eq!(looked_at_once(&host, &served), !of_host);
-        // Its entry is full again, as far as the cell knows: it counts as a source without one.
+        // By the cell, the entry is full again: the source counts as one without an entry.
         let hash = OriginV4(u32::from_ne_bytes([10, 0, 1, 1])).hash(&host.policy);
         host.track_until(prefilter::cell_index(hash), 1 << 32);
         assert!(!looked_at_once(&host, &served));
     }
 }
 
-/// Has a host with a refusal of this moment noted down, of nobody.
+/// Makes a host hold a note of this moment about a refusal of no real source.
 fn note_another(host: &TestHost) {
     let at = host.lane_word(LaneWord::RefusedAt).unwrap();
     host.store(at, host.now_ns.get());
@@ -426,7 +426,7 @@ fn packets_for_a_service_that_does_not_drop_are_left_to_the_limiter() {
 
 #[test]
 fn a_limit_in_step_with_the_clock_is_refused_in_the_lane_tick_after_tick() {
-    // The clock stands still for 4 ms, and 1000 packets/s have their next packet due a moment after it moves or a moment before that.
+    // The clock stands still for 4 ms; at 1000 packets/s the next packet is due a moment after it moves or a moment before.
     for tick_ns in [3_999_990, 4_000_000, 4_000_010] {
         for clock in [Clock::Coarse, Clock::Precise] {
             let mut policy = empty();
@@ -445,7 +445,7 @@ fn a_limit_in_step_with_the_clock_is_refused_in_the_lane_tick_after_tick() {
                 }
             }
             assert!((3_998..=4_001).contains(&passed), "{clock:?}, {tick_ns} ns: {passed} passed in 4 s");
-            // The first refusal of a tick is the limiter's.
+            // The first refusal of a tick is decided by the limiter.
             if clock == Clock::Coarse {
                 assert!(in_limiter <= 1_000, "{tick_ns} ns: {in_limiter} of 16000 were looked up");
             }

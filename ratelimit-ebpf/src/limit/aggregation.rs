@@ -1,4 +1,4 @@
-//! The prefixes around a source. `limit::aggregation` in the common crate has the reasoning.
+//! Prefix aggregation in the packet path. `limit::aggregation` in the common crate has the reasoning.
 
 use ratelimit_common::{
     abi::{
@@ -26,8 +26,8 @@ use crate::{
     tables::{CpuBudget, InsertError, Tables},
 };
 
-/// How hard the prefixes around a source squeeze it; `None` if one of them does not admit the packet. Writes nothing, but to settle an old
-/// debt.
+/// How hard the prefixes around a source squeeze it; `None` if one of them refuses the packet. Writes nothing, except to settle an overdrawn
+/// bucket.
 #[inline(always)]
 pub(super) fn judge<T: Tables>(
     tables: &T,
@@ -38,7 +38,7 @@ pub(super) fn judge<T: Tables>(
     climb(tables, policy, request, party, PrefixStep::Judge)
 }
 
-/// Charges every prefix around the source.
+/// Charges every prefix around the source; false if one of them refuses after all.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> bool {
     climb(tables, policy, request, party, PrefixStep::Charge).is_some()
@@ -52,7 +52,7 @@ pub(super) fn fetch_ahead<T: Tables>(tables: &T, policy: &Policy, address: Addre
     }
     let key = Sender::key_of(policy, address);
     let family = address.family as u32 & 1;
-    // Levels that are not in use too: their one cell is always near, and the verifier has a way less to follow.
+    // Unused levels are read too: their one cell is always in a cache, and the verifier has a path less to follow.
     for (index, prefix_level) in policy.aggregation.prefix_levels[family as usize].iter().enumerate() {
         let cell = aggregation::cell_index(number(family, index), prefix_hash(policy, key, prefix_level));
         if let Some(cell) = tables.prefix_level_cell(cell) {
@@ -67,22 +67,22 @@ pub(super) const fn number(family: u32, index: usize) -> u32 {
     family * MAX_PREFIX_LEVELS as u32 + index as u32
 }
 
-/// One prefix around a source, and what it pays.
+/// One prefix around a source, and its charge.
 struct ChargedPrefix {
     cell: u32,
-    /// Which aggregation level, counted over both families.
+    /// The number of the aggregation level, counted over both families.
     prefix_level: u32,
     charge_q8: u64,
 }
 
-/// What is asked of every aggregation level. Not a closure: the compiler would be free to make a function of it, for which there is no room on the stack.
+/// What to do at every aggregation level. Not a closure: the compiler could make a function of it, for which there is no room on the stack.
 #[derive(Clone, Copy)]
 enum PrefixStep {
     Judge,
     Charge,
 }
 
-/// Asks every aggregation level from the narrowest on: how hard they squeeze the source, or `None` if one says no.
+/// Judges or charges every aggregation level from the narrowest on: returns how hard they squeeze the source, or `None` if one refuses.
 #[inline(always)]
 fn climb<T: Tables>(
     tables: &T,
@@ -102,15 +102,15 @@ fn climb<T: Tables>(
         if prefix_level.multiple == 0 {
             break;
         }
-        // What one level has shown of them is of no use at the next.
+        // What the verifier learned about these numbers at one level is of no use at the next.
         let party = Party::from_code(forget(party as u64, request.now_q8) as u32);
         let charge_q8 = forget(charge_q8, request.now_q8);
-        // Found anew for each question: cheaper than room for it on a stack of 512 bytes.
+        // Computed again for each level: cheaper than keeping it on a stack of 512 bytes.
         let prefix = ChargedPrefix::around(policy, request, prefix_level, number(family, index), charge_q8);
         match step {
             PrefixStep::Judge => {
                 let pressure = prefix.judge(tables, policy, request, party, prefix_level)?;
-                // Forgotten, or the verifier would follow each way to each pressure by itself.
+                // Forgotten, or the verifier would follow the path to each pressure by itself.
                 hardest = forget(u64::from(pressure).max(hardest), request.now_q8);
             }
             PrefixStep::Charge => {
@@ -139,7 +139,7 @@ impl ChargedPrefix {
         }
     }
 
-    /// The prefix's key in the table of prefixes. The key is made when it is needed, because few packets need it and the stack is small.
+    /// The prefix's key in the table of prefixes. Made only when needed, because few packets need it and the stack is small.
     #[inline(always)]
     fn key(&self, policy: &Policy, request: &PacketCharge) -> PrefixKey {
         let family = request.family as usize & 1;
@@ -153,7 +153,7 @@ impl ChargedPrefix {
         PrefixKey { hi, lo, prefix_level: self.prefix_level as u64 }
     }
 
-    /// The exact bucket of the prefix, if its cell may have one behind it.
+    /// The entry of the prefix, if its cell may have one behind it.
     #[inline(always)]
     fn entry<T: Tables>(
         &self,
@@ -226,7 +226,7 @@ impl ChargedPrefix {
                 {
                     return true;
                 }
-                // First the cell: an entry behind a cell that does not know of it would be a second bucket.
+                // The cell is tracked first: an entry behind a cell that is not tracked would be a second bucket.
                 track(tables, cell, policy, now_q8);
                 budget::take(tables, policy, CpuBudget::Newcomers, now_q8);
                 let first = now_q8.wrapping_add(restart).wrapping_add(self.charge_q8);
@@ -269,20 +269,20 @@ fn remember_spent<T: Tables>(
     let until_q8 = tables.load(word).wrapping_add(prefix_level.packet_q8).wrapping_sub(tolerance_q8);
     let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
     let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
-    // Not for a moment that is as good as now: the coarse clock, by which it is read, is behind.
+    // A note that ends at once is not worth writing: the coarse clock, by which it is read, is behind.
     if prefilter::denies(negative_entry, name, now_q8) {
         tables.store(tables.prefix_level_negative_entry(cell), negative_entry);
     }
     lane::crowd(tables, now_q8 >> gcra::TIME_FRAC_BITS);
 }
 
-/// What the cell of the prefix of a level around a source knows it by.
+/// The name, in negative entries of the cell, of the prefix of a level around a source.
 #[inline(always)]
 fn negative_name(policy: &Policy, request: &PacketCharge, prefix_level: &PrefixLevel) -> u64 {
     prefilter::negative_name(prefix_hash(policy, request.key, prefix_level), policy.generation)
 }
 
-/// Sees to it that the cell is tracked until every entry behind it is full again.
+/// Keeps the cell tracked until every entry behind it is full again.
 #[inline(always)]
 fn track<T: Tables>(tables: &T, cell: T::PrefixLevelCell, policy: &Policy, now_q8: u64) {
     let word = tables.prefix_level_tracked_until(cell);
@@ -291,7 +291,7 @@ fn track<T: Tables>(tables: &T, cell: T::PrefixLevelCell, policy: &Policy, now_q
     }
 }
 
-/// What a word would be if it admitted a charge; `None` if it does not. One that was overdrawn is settled.
+/// The word to store if the bucket admits a charge; `None` if it refuses. An overdrawn word is settled.
 #[inline(always)]
 fn settled<T: Tables>(
     tables: &T,
@@ -306,15 +306,15 @@ fn settled<T: Tables>(
         GcraOutcome::Conforms { tat_q8 } => Some(tat_q8),
         GcraOutcome::Refused => None,
         GcraOutcome::Overdrawn { tat_q8 } => {
-            // Losing this race is fine: somebody else has settled the bucket, or charged it since.
+            // Losing this race is harmless: another CPU has settled the bucket, or charged it since.
             tables.compare_exchange(word, seen, tat_q8);
             None
         }
     }
 }
 
-/// How far a party may push the bucket of a prefix. Who forges addresses of a prefix stops before it is empty, and those in it who
-/// are proven still find something.
+/// How far a party may push the bucket of a prefix, in 1/256 ns. Senders of forged addresses stop before it is empty, so that proven sources of the prefix
+/// still find something.
 #[inline(always)]
 fn tolerance_q8(policy: &Policy, party: Party) -> u64 {
     match party {
@@ -328,7 +328,7 @@ fn limit(tolerance_q8: u64) -> Limit {
     Limit { tolerance_q8, ..Limit::UNUSED }
 }
 
-/// Where the prefix of a level around a source belongs.
+/// The hash of the prefix of a level around a source.
 #[inline(always)]
 pub(super) fn prefix_hash(policy: &Policy, key: SourceKey, prefix_level: &PrefixLevel) -> u64 {
     prefilter::hash(

@@ -1,11 +1,11 @@
-//! What a packet shares with others: the prefixes around its source, and the service it is for.
+//! Limits that a packet shares with others: those of the prefixes around its source, and the totals of its service.
 
 use ratelimit_common::abi::{Policy, Reason, service::Party};
 
 use super::{aggregation, fair, request::PacketCharge, total::TotalView};
 use crate::{forget::forget, tables::Tables};
 
-/// Charges all of it, or says what refuses.
+/// Charges all shared limits, or returns the reason of the refusal.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
     let (len, now_q8) = (request.len as u64, request.now_q8);
@@ -16,7 +16,7 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, pa
     {
         return Reason::ServiceTotal;
     }
-    // What the question above has shown of these numbers is of no use below.
+    // What the verifier learned about these numbers above is of no use below.
     let (len, view) = (forget(len, now_q8), view.map(|view| view.forgotten(now_q8)));
     let Some(pressure) = aggregation::judge(tables, policy, request, party) else {
         return Reason::LimitPrefix;

@@ -1,8 +1,8 @@
-//! Sources that a prefix around them is known to refuse: one that is used up, or one that squeezes them harder than they
-//! can bear. Asked before the source is looked up, because a flood from everywhere in a prefix has more sources than any cache holds.
+//! Sources that a prefix around them is known to refuse: a prefix that is used up, or one that squeezes them too hard.
+//! Checked before the source is looked up, because a flood from everywhere in a prefix has more sources than any cache holds.
 //!
-//! Not about who may be proven, for whom prefixes keep something back; not about segments of TCP, which may belong to a connection; not where a total may
-//! refuse first; and not where packets differ in what they cost.
+//! This leaves out sources that may be proven, for which prefixes keep a part back; segments of TCP, which may belong to a connection; services where a total may
+//! refuse first; and policies where packets differ in their charge.
 
 use ratelimit_common::{
     abi::{Policy, SourceKey, prefix::MAX_PREFIX_LEVELS},
@@ -12,10 +12,10 @@ use ratelimit_common::{
 use super::{aggregation, squeezed};
 use crate::{packet::Family, tables::Tables};
 
-/// In place of an aggregation level: there is none.
+/// Stands for no aggregation level.
 pub const NO_LEVEL: u32 = u32::MAX;
 
-/// The widest level of its family at which the prefix around a source is known to refuse it, unless the source is proven. `hi` and `lo` are the source.
+/// The widest aggregation level at which the prefix around a source is known to refuse it, unless the source is proven. `hi` and `lo` are the source's key.
 #[inline(always)]
 pub fn level<T: Tables>(tables: &T, policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 {
     let key = SourceKey { hi, lo };
@@ -24,7 +24,7 @@ pub fn level<T: Tables>(tables: &T, policy: &Policy, hi: u64, lo: u64, hash: u64
     if policy.aggregation.tolerance_q8 == 0 || policy.aggregation.packet_q8 == 0 {
         return NO_LEVEL;
     }
-    // The widest first: it has the fewest prefixes, so this CPU's note of a level is about most packets, and their cells are near.
+    // The widest level first: it has the fewest prefixes, so this CPU's note of a level applies to most packets, and their cells are in a cache.
     for index in (0..MAX_PREFIX_LEVELS).rev() {
         let prefix_level = &policy.aggregation.prefix_levels[family as usize & 1][index];
         if prefix_level.multiple == 0 {
@@ -39,7 +39,7 @@ pub fn level<T: Tables>(tables: &T, policy: &Policy, hi: u64, lo: u64, hash: u64
     NO_LEVEL
 }
 
-/// Whether the prefix of this hash, in this cell, is known to refuse sources of a hash that are not proven.
+/// Whether the prefix of this hash, in this cell, is known to refuse those sources of a hash that are not proven.
 #[inline(always)]
 pub(super) fn crowds_out<T: Tables>(
     tables: &T,
@@ -69,7 +69,7 @@ pub(super) fn crowds_out<T: Tables>(
     .is_none()
 }
 
-/// Whether an IPv4 prefix of the level with this first cell is known to refuse a source of a hash. `prefix` lies as in memory.
+/// Whether an IPv4 prefix of the level with this first cell is known to refuse a source of a hash. `prefix` has its bytes as they lie in memory.
 #[inline(always)]
 pub fn is_crowded_out_at<T: Tables>(
     tables: &T,

@@ -1,4 +1,4 @@
-//! The aggregation level at which a CPU found a prefix that refuses: the next packet from a crowded neighbourhood is asked about that level alone.
+//! The aggregation level at which a CPU found a prefix that refuses: the next packet from a crowded prefix is checked at that level only.
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
@@ -13,15 +13,15 @@ use crate::{
     tables::{LaneWord, Tables},
 };
 
-/// Notes down at which level a prefix around an IPv4 source was found to refuse it, by a packet for a service. Not where a total would be asked first:
-/// the note says nothing of it.
+/// Notes down at which level a prefix around an IPv4 source was found to refuse a packet for a service. Not if a total is charged first:
+/// the note has nothing about totals.
 #[inline(always)]
 pub fn note_level<T: Tables>(tables: &T, policy: &Policy, service: u32, level: u32) {
     let [Some(name), Some(mask), Some(cells)] = words(tables) else { return };
     if !may_be_asked(policy, service) {
         return;
     }
-    // The compiler knows the levels that there are, and would not ask; the verifier does not.
+    // The compiler knows how many levels there are and would drop the bounds check; the verifier does not know.
     let level = forget(level as u64, policy.generation) as u32;
     let Some(prefix_level) = policy.aggregation.prefix_levels[Family::V4 as usize].get(level as usize) else {
         return;
@@ -32,7 +32,7 @@ pub fn note_level<T: Tables>(tables: &T, policy: &Policy, service: u32, level: u
     tables.store(name, name_of(policy, service));
 }
 
-/// Whether the prefix around an IPv4 source, as it lies in memory, is known to refuse it at the level that was noted down for a service: then
+/// Whether the prefix around an IPv4 source, with its bytes as they lie in memory, is known to refuse it at the level that was noted down for a service: then
 /// [`level`](super::crowded::level) finds one too.
 #[inline(always)]
 pub fn is_crowded_out_at_noted_level<T: Leaves>(
@@ -54,7 +54,7 @@ pub fn is_crowded_out_at_noted_level<T: Leaves>(
         )
 }
 
-/// Under which policy and for packets of which service, the mask of the level, and its first cell.
+/// The words of the note: the name of policy and service, the mask of the level, and its first cell.
 #[inline(always)]
 fn words<T: Tables>(tables: &T) -> [Option<T::Word>; 3] {
     [LaneWord::CrowdedName, LaneWord::CrowdedMask, LaneWord::CrowdedCells].map(|word| tables.lane_word(word))

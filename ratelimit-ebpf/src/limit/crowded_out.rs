@@ -10,7 +10,7 @@ use super::{
     sender::Sender,
 };
 
-/// Whether a packet that is no segment and no fragment is refused for a prefix around its sender, in the limiter.
+/// Whether a packet, neither a TCP segment nor a fragment, is refused for a prefix around its sender, in the limiter.
 #[inline(always)]
 pub fn is_crowded_out<T: Leaves>(
     tables: &T,
@@ -19,7 +19,7 @@ pub fn is_crowded_out<T: Leaves>(
     weight: Weight,
     now_q8: u64,
 ) -> bool {
-    // Of sources without an entry it is known by now that no total is used up for them.
+    // For sources without an entry, the totals are known to have something left at this point.
     let asked = if prefilter::is_tracked_in(&policy.source.set, sender.tracked_until_q8, now_q8) {
         may_be_asked(policy, weight.service()) && !may_be_proven(tables, sender.hash, now_q8)
     } else {

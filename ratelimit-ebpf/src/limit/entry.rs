@@ -1,4 +1,4 @@
-//! The exact buckets of one source.
+//! The entry of one source: its exact buckets.
 
 use ratelimit_common::{
     abi::{Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::tables::Tables;
 
-/// Whether all limits would admit the packet. Writes nothing but a negative entry, or to settle an old debt.
+/// Whether all limits would admit the packet. Writes nothing but a negative entry, or to settle an overdrawn bucket.
 #[inline(always)]
 pub fn judge<T: Tables>(
     tables: &T,
@@ -40,7 +40,7 @@ pub fn judge<T: Tables>(
                 return refusal(limit);
             }
             GcraOutcome::Overdrawn { tat_q8 } => {
-                // Losing this race is fine: somebody else has settled the bucket.
+                // Losing this race is harmless: another CPU has settled the bucket.
                 tables.compare_exchange(word, seen, tat_q8);
                 if !gcra::has_margin(set, limit, request.now_q8) {
                     return refusal(limit);
@@ -51,7 +51,7 @@ pub fn judge<T: Tables>(
     Reason::Conforming
 }
 
-/// Charges all limits but the soft ones.
+/// Charges all limits except soft ones.
 #[inline(always)]
 pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge, bucket: T::Bucket) -> Reason {
     for index in 0..MAX_LIMITS {
@@ -72,8 +72,8 @@ pub fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge, buc
     Reason::Conforming
 }
 
-/// Charges a soft limit for a packet that all others admitted, and says whether the packet is above it: in its margin, or refused if that is
-/// closed. One at a time: together they would take more of the stack than there is.
+/// Charges a soft limit for a packet that all other limits admitted, and returns whether the packet is above it: in its margin, or refused if the margin is
+/// closed. One limit at a time: together they would need more stack than there is.
 #[inline(always)]
 pub fn charge_soft<T: Tables>(
     tables: &T,
@@ -90,7 +90,7 @@ pub fn charge_soft<T: Tables>(
     }
     let word = tables.bucket_word(bucket, index & (MAX_LIMITS - 1));
     let start = Start::of(set, limit, request.now_q8);
-    // By exchange also where others add: what loses the race counts as above, and nothing is refused for it if there is a margin.
+    // By exchange even if other limits add: a lost race counts as above the limit, and nothing is refused for it if there is a margin.
     match word::charge(tables, word, limit, request.now_q8, charge, start, Charging::Exchange) {
         Ok(()) => Reason::Conforming,
         Err(_) if gcra::has_margin(set, limit, request.now_q8) => Reason::SoftMargin,
@@ -98,7 +98,7 @@ pub fn charge_soft<T: Tables>(
     }
 }
 
-/// Charges all soft limits, one after the other, by `charge`.
+/// Charges all soft limits, one after the other, by calling `charge`.
 #[inline(always)]
 pub(super) fn charge_margins(set: &LimitSet, charge: impl Fn(u32) -> Reason) -> Reason {
     let mut admitted = Reason::Conforming;
@@ -127,7 +127,7 @@ pub(super) fn judge_first(set: &LimitSet, request: &PacketCharge) -> Reason {
     Reason::Conforming
 }
 
-/// Sees to it that the cell is tracked until every entry behind it is full again.
+/// Keeps the cell tracked until every entry behind it is full again.
 #[inline(always)]
 pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge) {
     if set.prefilter_tolerance_q8 == 0 {
@@ -142,7 +142,7 @@ pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Pack
     }
 }
 
-/// When a bucket that refused will first admit the smallest frame; `None` if that depends on the packet.
+/// When a bucket that refused will first admit the smallest frame, as a time word; `None` if that depends on the packet.
 #[inline(always)]
 fn refused_until(tat_q8: u64, limit: &Limit) -> Option<u64> {
     if limit.meter == Meter::Syns as u32 || limit.meter == Meter::Fragments as u32 {

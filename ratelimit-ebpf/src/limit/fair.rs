@@ -1,4 +1,4 @@
-//! Fair shares of sources in crowded prefixes, and who was asked for a connection. `limit::fair` in the common crate has the reasoning.
+//! Fair shares of sources in crowded prefixes, and marks of sources that were asked for a connection. `limit::fair` in the common crate has the reasoning.
 
 use ratelimit_common::{
     abi::Policy,
@@ -8,7 +8,7 @@ use ratelimit_common::{
 use super::request::PacketCharge;
 use crate::tables::Tables;
 
-/// Attempts to charge the word of a source. A CPU that loses them all is one of many that want the same word at once.
+/// Attempts to charge the word of a source. A CPU that loses them all is one of many that want the word at once.
 const ATTEMPTS: usize = 2;
 
 /// Whether a source that is squeezed may still have the packet.
@@ -20,7 +20,7 @@ pub(super) fn admits<T: Tables>(tables: &T, policy: &Policy, request: &PacketCha
     }
 }
 
-/// Charges the source for it.
+/// Charges the fair share of a source; false if it is used up.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, pressure: u32) -> bool {
     let Some(word) = share(tables, request) else { return false };
@@ -44,8 +44,8 @@ fn after(word: u64, policy: &Policy, request: &PacketCharge, pressure: u32) -> O
     fair::take(word, &policy.aggregation.squeeze, request.now_q8, request.dearest_q8(), pressure)
 }
 
-/// Whether the source was asked for a connection a moment ago, and had none to show, or it would be proven. Who keeps no account with us cannot
-/// be marked as proven, and so is never taken for asked.
+/// Whether the source was asked for a connection a moment ago and showed none, or it would be proven. A source without limits has no entry and cannot
+/// be marked as proven, so it never counts as asked.
 #[inline(always)]
 pub(super) fn was_asked<T: Tables>(tables: &T, request: &PacketCharge) -> bool {
     match tables.asked(prefilter::cell_index(request.hash)) {
@@ -56,11 +56,11 @@ pub(super) fn was_asked<T: Tables>(tables: &T, request: &PacketCharge) -> bool {
     }
 }
 
-/// Remembers that the source is asked now.
+/// Marks the source as asked now.
 #[inline(always)]
 pub(super) fn ask<T: Tables>(tables: &T, request: &PacketCharge) {
     if let Some(asked) = tables.asked(prefilter::cell_index(request.hash)) {
-        // By a plain store: whoever else writes it at the same time says as much.
+        // A plain store suffices: another CPU that writes at the same time writes an equivalent mark.
         tables.store(asked, fair::asked(request.hash, request.now_q8));
     }
 }

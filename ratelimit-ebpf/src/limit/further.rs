@@ -1,11 +1,11 @@
-//! Limits beyond the buckets of every source: what one source may have of a service, what a user may have with all its addresses, and
-//! whatever is counted in windows.
+//! Limits beyond the buckets of every source: those of a service for each source, those of a user for all its addresses, and
+//! all windows.
 
 use ratelimit_common::abi::{Policy, Reason, user::NO_USER};
 
 use super::{request::PacketCharge, stages::Stages, windows::Scope};
 
-/// Whether all of them would admit the packet.
+/// Whether all further limits would admit the packet.
 #[inline(always)]
 pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     if has_service_limits(policy, request) {
@@ -23,7 +23,7 @@ pub(super) fn judge<T: Stages>(tables: &T, policy: &Policy, request: &mut Packet
     if policy.window_count != 0 { ask_windows(tables, policy, request, false) } else { Reason::Conforming }
 }
 
-/// Charges all of them. The limits of every source have been charged already and said `before`.
+/// Charges all further limits. The limits of every source are charged already, with the outcome `before`.
 #[inline(always)]
 pub(super) fn charge<T: Stages>(
     tables: &T,
@@ -37,7 +37,7 @@ pub(super) fn charge<T: Stages>(
     } else {
         Some(Reason::Conforming)
     };
-    // A stage of its own, because calls within calls share one small stack.
+    // A stage of its own, because nested calls share one small stack.
     let reason = match charged {
         Some(reason) => reason,
         None => tables.open_service(policy, request),
@@ -63,14 +63,14 @@ pub(super) fn charge<T: Stages>(
     verdict
 }
 
-/// Whether the service that the packet is for limits each source. Asked again for each question: the verifier would carry the answer through
+/// Whether the packet's service has limits for each source. Computed again each time: the verifier would carry the answer through
 /// everything in between.
 #[inline(always)]
 fn has_service_limits(policy: &Policy, request: &PacketCharge) -> bool {
     request.per_source(policy).is_some_and(|set| set.limit_count != 0)
 }
 
-/// Asks all windows that apply to a packet.
+/// Charges or judges all windows that apply to a packet.
 #[inline(always)]
 fn ask_windows<T: Stages>(tables: &T, policy: &Policy, request: &PacketCharge, charging: bool) -> Reason {
     let mut verdict = Reason::Conforming;

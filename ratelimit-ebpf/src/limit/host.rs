@@ -1,7 +1,7 @@
-//! The total of the host, whatever packets are for.
+//! The total of the host, over all services.
 //!
-//! Two steps around everything else that a packet shares with others: this CPU sees to it that it has enough, which charges nobody, and spends
-//! it when nothing else has refused. One step would need more of the stack than there is.
+//! Two steps around all other shared limits: first this CPU makes sure that it holds enough, which charges nothing, and it spends
+//! that when nothing else has refused. One step would need more of the stack than there is.
 
 use ratelimit_common::{
     abi::{Clock, Policy, Reason, service::Party},
@@ -10,7 +10,7 @@ use ratelimit_common::{
 
 use super::{leaves::Leaves, request::PacketCharge};
 
-/// Charges the host and whatever else a packet shares with others, or says what refuses.
+/// Charges the host's total and all other shared limits, or returns the reason of the refusal.
 #[inline(always)]
 pub(super) fn charge_all<T: Leaves>(
     tables: &T,
@@ -29,7 +29,8 @@ pub(super) fn charge_all<T: Leaves>(
     reason
 }
 
-/// Charges the host alone, for a packet that a service lets pass although a limit refuses it; false if nothing is left. The packet is charged as one of an untracked source.
+/// Charges only the host's total, for a packet that a service lets pass although a limit refuses it; false if nothing is left. The packet counts
+/// as one of an untracked source.
 #[inline(always)]
 pub(crate) fn charge<T: Leaves>(tables: &T, policy: &Policy, len: u64) -> bool {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));

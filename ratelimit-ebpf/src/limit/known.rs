@@ -1,4 +1,4 @@
-//! Refusals that are known before any limit is asked.
+//! Refusals that are known before any limit is evaluated.
 
 use ratelimit_common::{
     abi::{Policy, Reason, service::Party},
@@ -13,25 +13,25 @@ use super::{
 };
 use crate::tables::Tables;
 
-/// What a packet counts as, in one word: functions of the kernel program tell each other numbers, and at most five.
+/// The properties of a packet that limits depend on, packed into one word: functions of the kernel program pass numbers, and at most five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(u64);
 
 impl Weight {
-    /// A packet for a service, as the table of ports has it, in a frame of so many bytes.
+    /// The weight of a packet for a service (a number as in the table of ports), in a frame of `len` bytes.
     #[inline(always)]
     pub const fn new(is_tcp: bool, service: u16, len: u64) -> Self {
         let len = if len > u32::MAX as u64 { u32::MAX as u64 } else { len };
         Self(len | (service as u64) << 32 | (is_tcp as u64) << 48)
     }
 
-    /// The value packed into 64 bits.
+    /// The weight as a number.
     #[inline(always)]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The value that [`Self::to_bits`] packed into 64 bits.
+    /// The weight that [`Self::to_bits`] made a number of.
     #[inline(always)]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -50,10 +50,10 @@ impl Weight {
     }
 }
 
-/// The reason to refuse a packet for what is known of its source, or of the totals that it would count towards. What most packets of
-/// a flood meet.
+/// The reason to refuse a packet for what is known about its source, or about the totals of its service and of the host. Most packets of
+/// a flood end here.
 ///
-/// The coarse clock decides here. It is behind, so what is refused is refused a moment longer than it must be, and never too short.
+/// The coarse clock decides. It is behind, so a refusal lasts a moment longer than it must, and never too short.
 #[inline(always)]
 pub fn known_refusal<T: Tables>(
     tables: &T,
@@ -73,7 +73,7 @@ pub fn known_refusal<T: Tables>(
     if weight.is_tcp() { None } else { spent_total(tables, policy, weight.service(), (weight.len(), now_q8)) }
 }
 
-/// Which total is known to have nothing left for sources without state.
+/// The reason of the total that is known to have nothing left for untracked sources.
 #[inline(always)]
 pub(super) fn spent_total<T: Tables>(
     tables: &T,
@@ -94,7 +94,7 @@ pub(super) fn spent_total<T: Tables>(
     None
 }
 
-/// What `spent_total` says, by what this CPU noted down when it last asked: most packets of a spoofed flood end here.
+/// The answer of `spent_total`, by this CPU's note of its last one: most packets of a spoofed flood end here.
 #[inline(always)]
 pub fn spent_total_noted<T: Tables>(
     tables: &T,
@@ -106,7 +106,7 @@ pub fn spent_total_noted<T: Tables>(
         return Some(reason);
     }
     let now_q8 = gcra::time_q8(now_ns);
-    // The one that is asked first: of another one it would not be known that the first still has something left.
+    // Only the total that is charged first is noted: for another one it would not be known that the first still has something left.
     let (view, why) = match TotalView::of(tables, policy, service) {
         Some(view) => (view, Reason::ServiceTotal),
         None => (TotalView::of_host(tables, policy)?, Reason::HostTotal),
@@ -118,7 +118,7 @@ pub fn spent_total_noted<T: Tables>(
     Some(why)
 }
 
-/// What this CPU knows of the totals without asking anybody.
+/// What this CPU knows of the totals by its own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Some total has nothing left.
@@ -129,7 +129,7 @@ pub enum Known {
     Nothing,
 }
 
-/// Which total has nothing left for a source with an entry, in the order in which totals are charged. The one that is asked first is noted down.
+/// Whether a total has nothing left for a source with an entry, in the order in which totals are charged. The one that is charged first is noted down.
 #[inline(always)]
 pub fn spent_for_tracked<T: Tables>(
     tables: &T,
@@ -158,7 +158,7 @@ pub fn spent_for_tracked<T: Tables>(
     Known::Spent(Reason::ServiceTotal)
 }
 
-/// Whether this CPU knows without asking anybody that the total of the host has enough for a packet of a source without state.
+/// Whether this CPU knows by its own words that the total of the host has enough for a packet of an untracked source.
 #[inline(always)]
 pub fn host_holds<T: Tables>(tables: &T, policy: &Policy, len: u64) -> bool {
     TotalView::of_host(tables, policy).is_none_or(|view| view.holds(tables, len, Party::Untracked))

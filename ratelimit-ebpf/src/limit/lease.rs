@@ -1,7 +1,7 @@
-//! Limits of users that hold on all hosts together: what this host was given of them is spent first.
+//! Leased limits of users, which hold on all hosts together: the lease of this host is spent first.
 //!
-//! A packet is covered if there is a lease for it under every such limit that applies to it. Then these limits are satisfied, and their
-//! buckets are not asked. Otherwise nothing of the leases is touched and the buckets decide, which hold the little that this host may have
+//! A packet is covered if every leased limit that applies to it has a lease for it. Then these limits are satisfied, and their
+//! buckets are not used. Otherwise no lease is touched and the buckets decide, which hold the little that this host may spend
 //! without a lease.
 
 use ratelimit_common::{
@@ -15,10 +15,10 @@ use crate::tables::Tables;
 /// Exchanges that are tried before the buckets decide.
 const ATTEMPTS: usize = 4;
 
-/// Has the buckets of leased limits not asked about the packet, if leases cover it; else notes what is missing.
+/// If leases cover the packet, takes the buckets of leased limits out of its charge; otherwise notes what is missing.
 #[inline(always)]
 pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut PacketCharge, user: u32) {
-    // Not a loop: kernel 6.1 loses sight of the bound of an index that lives in a register across so much code.
+    // Not a loop: kernel 6.1 loses the bound of an index that stays in a register across this much code.
     let first = covers::<T, 0>(tables, set, request, user) & covers::<T, 1>(tables, set, request, user);
     let last = covers::<T, 2>(tables, set, request, user) & covers::<T, 3>(tables, set, request, user);
     if first & last {
@@ -26,10 +26,10 @@ pub(super) fn judge<T: Tables>(tables: &T, set: &LimitSet, request: &mut PacketC
     }
 }
 
-/// Spends leases for the packet, and has the buckets of their limits not charged; or leaves it to the buckets.
+/// Spends leases for the packet, and takes the buckets of their limits out of its charge; or leaves the packet to the buckets.
 #[inline(always)]
 pub(super) fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &mut PacketCharge, user: u32) {
-    // One that was spent before another turned out to be used up stays spent: the error is on the safe side.
+    // A lease that was spent before another one turned out to be used up stays spent: the error is on the safe side.
     if spend::<T, 0>(tables, set, request, user)
         && spend::<T, 1>(tables, set, request, user)
         && spend::<T, 2>(tables, set, request, user)
@@ -41,7 +41,7 @@ pub(super) fn charge<T: Tables>(tables: &T, set: &LimitSet, request: &mut Packet
 
 const _: () = assert!(MAX_LIMITS == 4);
 
-/// Whether a lease covers the packet under the limit at a place. If not, the daemon gets to know what is missing.
+/// Whether a lease covers the packet under the limit at a place. If not, what is missing is counted for the daemon.
 #[inline(always)]
 fn covers<T: Tables, const PLACE: usize>(
     tables: &T,
@@ -58,7 +58,7 @@ fn covers<T: Tables, const PLACE: usize>(
     if lease::take(tables.load(used), &lease, request.now_q8, amount).is_some() {
         return true;
     }
-    // Beyond what the daemon would ask for, CPUs need not share the word.
+    // More than the daemon would ask for is not counted, so CPUs need not share the word.
     if let Some(unmet) = tables.lease_unmet(at)
         && tables.load(unmet) < lease.enough
     {
@@ -67,7 +67,7 @@ fn covers<T: Tables, const PLACE: usize>(
     false
 }
 
-/// Spends the lease at a place, if there is to be one and it covers the packet.
+/// Spends the lease at a place; true if it covers the packet, or if the limit is not leased or does not apply.
 #[inline(always)]
 fn spend<T: Tables, const PLACE: usize>(
     tables: &T,

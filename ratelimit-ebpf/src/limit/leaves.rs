@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{report::Refused, tables::Tables};
 
-/// What the verifier checks once, instead of once for every way that leads there.
+/// The functions that the verifier checks once, instead of once for every path that leads there.
 ///
-/// As they stand here these are plain calls, and that is how the host runs them. The kernel program puts each behind a
+/// The default methods are plain calls, which is how the host runs them. The kernel program puts each behind a
 /// function that takes addresses of plain data and returns a number: the verifier then assumes nothing about the caller,
-/// and nothing of what happens inside multiplies what it has to look at outside.
+/// and nothing that happens inside multiplies what it has to check outside.
 ///
 /// All functions along a chain of calls share a stack of 512 bytes. A leaf calls no other function, so a chain has at most three members: a
 /// program, one of the [`Stages`](super::Stages), a leaf.
@@ -54,7 +54,7 @@ pub trait Leaves: Tables + Sized {
         entry::charge_soft(self, set, request, bucket, index)
     }
 
-    /// Charges all limits of an entry, for a packet that it would admit. No function of its own: it calls two that are.
+    /// Charges all limits of an entry, for a packet that it would admit. Not a function of its own: it calls two that are.
     #[inline(always)]
     fn charge_limits(&self, set: &LimitSet, request: &PacketCharge, bucket: Self::Bucket) -> Reason {
         match self.charge_entry(set, request, bucket) {
@@ -65,12 +65,12 @@ pub trait Leaves: Tables + Sized {
         }
     }
 
-    /// Asks one window.
+    /// Charges or judges one window.
     fn ask_window(&self, limit: &WindowLimit, state: Self::Window, ask: &WindowCharge) -> Reason {
         window::ask(self, limit, state, ask)
     }
 
-    /// Charges what the packet shares with others.
+    /// Charges the limits that the packet shares with others.
     fn charge_crowd(&self, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
         crowd::charge(self, policy, request, party)
     }
@@ -85,13 +85,13 @@ pub trait Leaves: Tables + Sized {
         total::spend_host(self, policy, len, party);
     }
 
-    /// Counts a SYN, and says whether a cookie is the answer to it.
+    /// Counts a SYN, and returns whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &PacketCharge) -> bool {
         syns::count(self, policy, request)
     }
 
     /// The widest aggregation level at which a prefix around a source is known to refuse it, or [`NO_LEVEL`](super::NO_LEVEL). `hi` and `lo`
-    /// are the source.
+    /// are the source's key.
     fn crowded_level(&self, policy: &Policy, hi: u64, lo: u64, hash: u64, now_q8: u64) -> u32 {
         crowded::level(self, policy, hi, lo, hash, now_q8)
     }
@@ -108,7 +108,7 @@ pub trait Leaves: Tables + Sized {
         crowded::is_crowded_out_at(self, policy, first_cell, prefix, hash, now_q8)
     }
 
-    /// Has the first look know that nothing is remembered of the sources of this hash's cell any more, if that is so.
+    /// Clears the bit of this hash's cell for the first look, if nothing is remembered of the cell's sources any more.
     fn tidy(&self, hash: u64, now_q8: u64) {
         negative_cache::tidy(self, hash, now_q8);
     }
@@ -118,22 +118,22 @@ pub trait Leaves: Tables + Sized {
         asked_first::remember_proven(self, hash, now_q8);
     }
 
-    /// Remembers that something that the source shares with others refused it while it kept to its own limits.
+    /// Remembers that a shared limit refused the source while it kept to its own limits.
     fn remember_shared(&self, policy: &Policy, request: &PacketCharge) {
         negative_cache::remember_shared(self, policy, request);
     }
 
-    /// Forgets that something that the source shares with others refused it while it kept to its own limits.
+    /// Forgets that a shared limit refused the source while it kept to its own limits.
     fn forget_shared(&self, policy: &Policy, request: &PacketCharge) {
         negative_cache::forget_shared(self, policy, request);
     }
 
-    /// Tells the daemon of a packet that a limit refused, if it is time to.
+    /// Sends the daemon a drop event for a packet that a limit refused, if one is due.
     fn report(&self, policy: &Policy, request: &PacketCharge, reason: Reason) {
         refused::report(self, policy, request, reason);
     }
 
-    /// Tells the daemon of a packet that no limit was asked about, if it is time to. `hi` and `lo` are its source: functions of the kernel
+    /// Sends the daemon a drop event for a packet that was refused before any limit, if one is due. `hi` and `lo` are the source's key: functions of the kernel
     /// program take numbers.
     fn report_unasked(&self, policy: &Policy, hi: u64, lo: u64, refused: Refused, now_q8: u64) {
         refused::report_source(self, policy, hi, lo, refused, now_q8);

@@ -1,4 +1,4 @@
-//! Holding a packet to every limit that applies to it: those of its source, what its source may have of the service it is for, those of
+//! Holds a packet to every limit that applies to it: those of its source, those of its service for each source, those of
 //! its user, those of the prefixes around it, the total of the service, and that of the host.
 //!
 //! Everything is evaluated before anything is charged, so a packet that one limit refuses costs the others nothing. Charging
@@ -79,7 +79,7 @@ pub use window::{WindowCharge, ask as ask_window};
 pub use windows::{Scope, ask as ask_windows};
 pub use word::{refusal_of, take as take_word};
 
-/// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's.
+/// Charges a packet to its source, its prefixes and its service. `now_ns` is the coarse clock's time.
 #[inline(always)]
 pub fn limit<T: Stages, R: Relay>(
     tables: &T,
@@ -108,7 +108,7 @@ pub fn limit<T: Stages, R: Relay>(
     reason
 }
 
-/// Asks all limits, and charges them if none refuses.
+/// Evaluates all limits, and charges them if none refuses.
 #[inline(always)]
 fn ask<T: Stages, R: Relay>(
     tables: &T,
@@ -119,7 +119,7 @@ fn ask<T: Stages, R: Relay>(
 ) -> Reason {
     if packet.transport == Transport::TCP && syns::defended(tables, policy, request) {
         relay.hand_over(Successor::Prove, request.context(Reason::CookieInvalid));
-        // Still here: this kernel has no such program, and the limits alone must do. Some kernels hold that packet bytes may
+        // The tail call failed: this kernel has no such program, and the limits alone must do. Some kernels assume that packet bytes may
         // have changed meanwhile; nothing below reads any.
     }
     let set = &policy.source.set;
@@ -145,16 +145,16 @@ fn ask<T: Stages, R: Relay>(
         reason => return reason,
     }
     if answered {
-        // The answer costs the source a packet. What it is to pay for a connection it pays when the answer is acknowledged: a SYN may be
-        // forged, and whoever is named in it must not pay for it.
-        // Without a limit in packets or bytes that would be nothing, and whoever is named in forged SYNs would get answers without end.
+        // The answer costs the source a packet. The connection is charged when the answer is acknowledged: a SYN may be
+        // forged, and the source named in it must not be charged for a connection.
+        // Without a limit in packets or bytes the answer would be free, and a source named in forged SYNs would get answers without end.
         request.opens(policy, !set.counts_packets() as u8);
         let reason = charge_source(tables, policy, set, request, &standing);
         if !reason.admits() {
             return reason;
         }
         relay.hand_over(Successor::Answer, request.context(reason));
-        // Still here: there is no such program, and the SYN is one like any other.
+        // The tail call failed: there is no such program, and the SYN is treated like any other.
         request.opens(policy, 1);
     }
     let party = standing.party(tables, request);
@@ -173,14 +173,14 @@ fn ask<T: Stages, R: Relay>(
     if !reason.admits() {
         return reason;
     }
-    // The source's own limits may be what refuses it next. Nothing reads what is remembered while the lane is closed.
+    // The source's own limits may refuse it next. Nothing reads the note while the lane is closed.
     if party.has_state() && lane::is_open(tables, request.now_q8 >> gcra::TIME_FRAC_BITS) {
         tables.forget_shared(policy, request);
     }
     further::charge(tables, policy, request, reason)
 }
 
-/// Charges everything for a segment that was looked up among the host's connections, or a SYN that could not be answered. A source that has shown a
+/// Charges everything for a segment that was looked up among the host's connections, or for a SYN that could not be answered. A source that has shown a
 /// connection gets an entry whatever the budget, and is proven from then on.
 #[inline(always)]
 pub fn limit_shown<T: Stages>(
@@ -192,7 +192,7 @@ pub fn limit_shown<T: Stages>(
     proof: Proof,
 ) -> Reason {
     let sender = Sender::of(tables, policy, packet);
-    // Only segments get here; told as a constant, so that the verifier need not look at what is not for them.
+    // Only segments get here; passed as a constant, so that the verifier skips the code for other packets.
     let now_q8 = match unknown_at(tables, policy, packet, &sender, len, now_ns, true) {
         Ok(now_q8) => now_q8,
         Err(reason) => return reason,
@@ -213,7 +213,7 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge,
     let mut standing = Standing::of(tables, policy, set, request);
     if proof.is_real() {
         request.proven = 1;
-        // Before there is an entry that says so: what a prefix keeps back for the source must not be refused to it.
+        // Remembered before there is an entry with that mark: the source must not be refused the part that a prefix keeps back for it.
         tables.remember_proven(request.hash, request.now_q8);
         standing = standing.proven(set, request);
     }
@@ -236,12 +236,12 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge,
     if proof.is_real() {
         standing.vouch(tables, request);
     }
-    // The source's own limits may be what refuses it next, and prefixes keep a part back for sources that have shown a connection.
+    // The source's own limits may refuse it next, and prefixes keep a part back for sources that have shown a connection.
     tables.forget_shared(policy, request);
     further::charge(tables, policy, request, reason)
 }
 
-/// Charges whoever vouched for the source, or makes an entry for it.
+/// Charges the cell or the entry that vouched for the source, or makes an entry for it.
 #[inline(always)]
 fn charge_source<T: Stages>(
     tables: &T,
@@ -256,7 +256,7 @@ fn charge_source<T: Stages>(
     }
 }
 
-/// When the limits are asked about a packet, by the clock that the policy wants; `Err` if the answer is known from its source alone.
+/// The time at which limits are evaluated for a packet, by the policy's clock, as a time word; `Err` if the packet is refused for what is known of its source.
 #[inline(always)]
 fn unknown_at<T: Stages>(
     tables: &T,
@@ -272,7 +272,7 @@ fn unknown_at<T: Stages>(
     if let Some(reason) = tables.known_refusal(policy, sender, weight, now_q8) {
         return Err(reason);
     }
-    // One branch, which nearly no packet takes.
+    // Combined into one branch, which nearly no packet takes.
     let may_be_asked = !is_tcp & !packet.fragment & lane::is_crowded(tables, now_ns);
     if may_be_asked && tables.is_crowded_out(policy, sender, weight, now_q8) {
         return Err(Reason::LimitPrefix);
@@ -283,8 +283,8 @@ fn unknown_at<T: Stages>(
     Ok(now_q8)
 }
 
-/// An untracked source is about to be refused for want of room. If its segment can belong to a connection, the host's sockets are asked,
-/// as often as the budget allows; does not come back if they are.
+/// For an untracked source that is about to be refused for lack of room: if its segment can belong to a connection, tail-calls the program that looks it up among the
+/// host's sockets, as often as the budget allows. The tail call does not return.
 #[inline(always)]
 fn ask_for_proof<T: Stages, R: Relay>(
     tables: &T,

@@ -1,4 +1,4 @@
-//! Sources that are known to be over a limit, and until when: what most packets of a flood meet.
+//! The negative cache: sources that are known to be over a limit, and until when. Most packets of a flood end here.
 
 use ratelimit_common::{
     abi::{Clock, LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
@@ -11,20 +11,20 @@ use ratelimit_common::{
 use super::{asked_first, request::PacketCharge};
 use crate::{forget::masked, lane, tables::Tables};
 
-/// Why a source is refused, as it is remembered.
+/// The cause of a source's refusal by the negative cache.
 #[inline(always)]
 pub fn known<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<NegativeCause> {
     live(tables, policy, hash, now_q8).map(prefilter::denied_by)
 }
 
-/// Why a source is refused, by the negative entry that is nearly always its own.
+/// The cause of a source's refusal, by the negative entry at its first place, which is nearly always its own.
 #[inline(always)]
 pub fn first_known<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<NegativeCause> {
     let word = tables.load(tables.negative_entry(prefilter::negative_place(hash))?);
     prefilter::cause_now(word, prefilter::tag_under(hash, policy.generation), tables.next_step(now_q8))
 }
 
-/// The reason to refuse a packet because a limit of its source's own is the cause, if it is.
+/// The reason to refuse a packet if the cause is a limit of its source's own.
 #[inline(always)]
 pub const fn own_reason(cause: NegativeCause) -> Option<Reason> {
     if cause as u64 > NegativeCause::Bytes as u64 {
@@ -33,13 +33,13 @@ pub const fn own_reason(cause: NegativeCause) -> Option<Reason> {
     Some(if matches!(cause, NegativeCause::Bytes) { Reason::LimitBytes } else { Reason::LimitPackets })
 }
 
-/// The reason to refuse the packet because its source is over a limit anyway. Lists and totals are asked themselves by who asks here.
+/// The reason to refuse the packet because its source is over a limit of its own. The callers check lists and totals themselves.
 #[inline(always)]
 pub(super) fn check<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<Reason> {
     own_reason(known(tables, policy, hash, now_q8)?)
 }
 
-/// The negative entry of a source, if it has one that is not over. It is nearly always the first that is looked at.
+/// The negative entry of a source, if it has a live one. It is nearly always at the first place.
 #[inline(always)]
 fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Option<u64> {
     let name = prefilter::negative_name(hash, policy.generation);
@@ -52,7 +52,7 @@ fn live<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_q8: u64) -> Optio
     None
 }
 
-/// Has the first look know that nothing is remembered of the sources of this hash's cell any more, if that is so.
+/// Clears the bit of this hash's cell for the first look, if nothing is remembered of the cell's sources any more.
 #[inline(always)]
 pub fn tidy<T: Tables>(tables: &T, hash: u64, now_q8: u64) {
     let cell = prefilter::cell_index(hash);
@@ -60,7 +60,7 @@ pub fn tidy<T: Tables>(tables: &T, hash: u64, now_q8: u64) {
         return;
     }
     tables.nothing_remembered(cell);
-    // Another CPU may have written something since.
+    // Another CPU may have written a negative entry since.
     if is_remembered(tables, hash, now_q8) {
         tables.something_remembered(cell);
     }
@@ -81,15 +81,15 @@ fn is_remembered<T: Tables>(tables: &T, hash: u64, now_q8: u64) -> bool {
     false
 }
 
-/// The places of a source among the negative entries of its cell, one after the other.
+/// The negative entries that a source may have, in the order in which they are looked at.
 #[inline(always)]
 fn place<T: Tables>(tables: &T, hash: u64, steps: usize) -> Option<T::Word> {
     let place = prefilter::negative_place_behind(prefilter::negative_place(hash), steps as u32);
-    // Kernel 6.1 does not follow what the two halves of a place are put together from.
+    // Kernel 6.1 does not follow how a place is put together from two halves.
     tables.negative_entry(masked::<{ NEGATIVE_PLACES - 1 }>(place as usize) as u32)
 }
 
-/// Keeps a negative entry of a source in its first place that is the source's own or over, or else in the very first.
+/// Keeps a negative entry of a source at its first place that is its own or has run out, or else at the very first.
 #[inline(always)]
 fn keep<T: Tables>(
     tables: &T,
@@ -100,7 +100,7 @@ fn keep<T: Tables>(
 ) {
     let name = prefilter::negative_name(hash, policy.generation);
     let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, cause);
-    // Not for a moment that is as good as now: the word would be written for every packet.
+    // An entry that ends at once is not kept: the word would be written for every packet.
     if !prefilter::denies(negative_entry, name, now_q8) {
         return;
     }
@@ -113,13 +113,13 @@ fn keep<T: Tables>(
     }
     tables.store(kept_at, negative_entry);
     let cell = prefilter::cell_index(hash);
-    // Where the bit is about to be cleared it may be missing for a while: then the source is looked up among the negative entries at second look.
+    // If the bit is being cleared it may be missing for a while: then the source is found among the negative entries by the rest of the lane.
     if tables.cell_bits(cell) & REMEMBERED_BIT == 0 {
         tables.something_remembered(cell);
     }
 }
 
-/// Remembers that every packet of this source will be refused until then, or for as long as a negative entry lives.
+/// Remembers that every packet of this source is refused until a time word, or for as long as a negative entry lives.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
@@ -138,8 +138,8 @@ pub(super) fn remember<T: Tables>(
     keep(tables, policy, request.hash, (request.now_q8, until_q8), cause);
 }
 
-/// Until when a refusal is remembered that holds until a moment. The coarse clock stands still for many steps of a negative entry, and limits are often
-/// in step with it: 1000 packets/s have their next packet due at a tick or a moment after it, tick after tick.
+/// Until when to remember a refusal that holds until `until_q8`. The coarse clock stands still for many steps of a negative entry, and limits are often
+/// in step with it: at 1000 packets/s the next packet is due at a tick or a moment after it, tick after tick.
 #[inline(always)]
 pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u64 {
     match policy.clock() {
@@ -148,8 +148,8 @@ pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u
     }
 }
 
-/// Remembers that something that a source with state shares with others refused it while it keeps to its own limits, for as long as a negative
-/// entry lives. Not where prefixes answer before the source is looked up.
+/// Remembers that a shared limit refused a source with an entry while it keeps to its own limits, for as long as a negative
+/// entry lives. Not where prefixes decide before the source is looked up.
 #[inline(always)]
 pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
     if policy.source.set.prefilter_tolerance_q8 == 0 || asked_first::answers_first(tables, policy, request) {
@@ -178,11 +178,11 @@ pub fn forget_shared<T: Tables>(tables: &T, policy: &Policy, request: &PacketCha
     }
 }
 
-/// Remembers that a source is on the block list until then, or for as long as a negative entry lives.
+/// Remembers that a source is on the block list until a time, or for as long as a negative entry lives.
 #[inline(always)]
 pub fn remember_block<T: Tables>(tables: &T, policy: &Policy, hash: u64, now_ns: u64, until_ns: u64) {
     let now_q8 = gcra::time_q8(now_ns);
-    // A time word would wrap.
+    // Bounded, because a time word would wrap.
     let left_ns = until_ns.saturating_sub(now_ns).min(LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS);
     let until_q8 = now_q8.wrapping_add(gcra::time_q8(left_ns));
     keep(tables, policy, hash, (now_q8, until_q8), NegativeCause::Blocked);

@@ -1,4 +1,4 @@
-//! Making an entry for a source.
+//! Makes an entry for a source.
 
 use ratelimit_common::abi::{Bucket, Event, LimitSet, Policy, Reason};
 
@@ -15,7 +15,7 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Pa
         Ok(bucket) => bucket,
         Err(reason) => return reason,
     };
-    // First the cell: an entry behind a cell that does not know of it would be a second bucket.
+    // The cell is tracked first: an entry behind a cell that is not tracked would be a second bucket.
     entry::keep_tracked(tables, set, request);
     // A source that was vouched for gets its entry even when nothing is left of the budget.
     budget::take(tables, policy, CpuBudget::Newcomers, request.now_q8);
@@ -27,7 +27,7 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Pa
             }
         }
         Err(InsertError::Full) => return Reason::TableFull,
-        // Another CPU was first, or an entry from before the cell was last tracked: it restarts by itself.
+        // Another CPU was first, or the entry is from before the cell was last tracked: it restarts by itself.
         Err(InsertError::Exists) => {}
     }
     match tables.bucket(&request.entry()) {
@@ -39,8 +39,8 @@ pub fn open<T: Leaves>(tables: &T, policy: &Policy, set: &LimitSet, request: &Pa
     }
 }
 
-/// The first bucket of a source: full, less what its cell may have given it, less this packet; if something is owed, the packet is charged
-/// when the entry is there.
+/// The first bucket of a source: full, less what its cell may have given it, less this packet; if the source owes something, the packet is charged
+/// after the entry is made.
 #[inline(always)]
 fn first(set: &LimitSet, request: &PacketCharge) -> Result<Bucket, Reason> {
     match entry::judge_first(set, request) {

@@ -1,16 +1,16 @@
-//! What a segment can show for itself.
+//! What a segment can show about its sender.
 
-/// What a segment can show for itself.
+/// What a segment can show about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Proof {
     /// The segment shows nothing.
     Nothing = 0,
-    /// A connection is being made: there was a SYN of the same addresses and ports, and both may be forged.
+    /// A connection is being made: there was a SYN with the same addresses and ports, and both may be forged.
     Handshake = 1,
-    /// The segment belongs to a connection that there is.
+    /// The segment belongs to an existing connection.
     Connection = 2,
-    /// The segment carries a cookie of ours, and opens a connection.
+    /// The segment carries a cookie of this host, and opens a connection.
     Cookie = 3,
 }
 
@@ -26,7 +26,7 @@ impl Proof {
         }
     }
 
-    /// Whether nobody can forge it.
+    /// Whether nobody can forge the proof.
     #[inline(always)]
     pub(super) const fn is_real(self) -> bool {
         matches!(self, Self::Connection | Self::Cookie)

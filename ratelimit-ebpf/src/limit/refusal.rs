@@ -8,7 +8,7 @@ use ratelimit_common::{
 use super::{leaves::Leaves, request::PacketCharge};
 use crate::{packet::Packet, report::Refused};
 
-/// The reason, of which the daemon has been told if it is a refusal.
+/// Returns the reason, after a drop event for the daemon if it is a refusal.
 #[inline(always)]
 pub(super) fn reported<T: Leaves>(
     tables: &T,
@@ -22,7 +22,7 @@ pub(super) fn reported<T: Leaves>(
     reason
 }
 
-/// Tells the daemon of a packet that no limit was asked about, if it is time to.
+/// Sends the daemon a drop event for a packet that was refused before any limit, if one is due.
 #[inline(always)]
 pub fn report_unasked<T: Leaves>(
     tables: &T,

@@ -1,4 +1,4 @@
-//! Refused packets, as the daemon is told of them.
+//! Drop events for refused packets.
 
 use ratelimit_common::abi::{Policy, Reason, SourceKey};
 
@@ -8,13 +8,13 @@ use crate::{
     tables::Tables,
 };
 
-/// Tells the daemon of a packet that a limit refused, if it is time to.
+/// Sends the daemon a drop event for a packet that a limit refused, if one is due.
 #[inline(always)]
 pub fn report<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, reason: Reason) {
     report::report(tables, policy, request.key, request.refused(reason), request.now_q8);
 }
 
-/// Tells the daemon of a refused packet of a source, if it is time to.
+/// Sends the daemon a drop event for a refused packet of a source, if one is due.
 #[inline(always)]
 pub fn report_source<T: Tables>(
     tables: &T,

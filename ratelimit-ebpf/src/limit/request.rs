@@ -1,4 +1,4 @@
-//! One packet's question to the limits.
+//! The charge of one packet: what it costs under each limit.
 
 use ratelimit_common::{
     abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, limit::COUNTS_BYTES},
@@ -17,43 +17,43 @@ use crate::{
     tables::TailCallContext,
 };
 
-/// What a packet asks for, from whom, and when. Plain numbers, because it is handed by address to functions that the
+/// What a packet costs, of whom, and when. Plain numbers, because it is passed by address to functions that the
 /// verifier checks one by one: see [`super::Stages`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PacketCharge {
     /// The source of the packet.
     pub(super) key: SourceKey,
-    /// Where source and group belong in the prefilter.
+    /// The keyed hash of source and group in the prefilter.
     pub(super) hash: u64,
-    /// The time of the packet.
+    /// The time of the packet, as a time word.
     pub(super) now_q8: u64,
-    /// What the packet costs under each limit that is asked; 0 where the limit does not apply to it.
+    /// The charge under each limit of the current set, in 1/256 ns; 0 if the limit does not apply to the packet.
     pub(super) charges_q8: [u64; MAX_LIMITS],
-    /// What it costs under the limit that it costs most: enough for a shared word to answer for all of them. 0 if none applies.
+    /// The charge under the dearest limit, in 1/256 ns: enough for a shared word to stand for all limits. 0 if none applies.
     dearest_q8: u64,
-    /// Length of the frame, or [`MAX_AMOUNT`] if that is less.
+    /// Length of the frame in bytes, at most [`MAX_AMOUNT`].
     pub(super) len: u32,
-    /// Which limits of the source are asked: 0 for those of every source, or the number of a service.
+    /// The group of the current limits: 0 for those of every source, or the number of a service.
     pub(super) group: u16,
-    /// The service that it is for, as the table of ports has it.
+    /// The number of the packet's service, as in the table of ports.
     pub(super) service: u16,
-    /// The user that its source belongs to, as the lists have it.
+    /// The number of the user that the source belongs to, as in the lists.
     pub(super) user: u16,
-    /// Address family, which prefix aggregation goes by: 0 for IPv4, 1 for IPv6.
+    /// The address family, for prefix aggregation: 0 for IPv4, 1 for IPv6.
     pub(super) family: u8,
-    /// 1 if it has shown a connection.
+    /// 1 if the packet has shown a connection.
     pub(super) proven: u8,
-    /// Destination port; 0 without one.
+    /// Destination port; 0 if the packet has none.
     port: u16,
-    /// 1 if it opens a connection.
+    /// 1 if the packet opens a connection.
     pub(super) syns: u8,
-    /// 1 if it is a piece of a larger packet.
+    /// 1 if the packet is a fragment.
     pub(super) fragments: u8,
 }
 
 impl PacketCharge {
-    /// Room for a question.
+    /// An empty charge, to be filled in.
     pub(super) const NONE: Self = Self {
         key: SourceKey { hi: 0, lo: 0 },
         hash: 0,
@@ -71,7 +71,7 @@ impl PacketCharge {
         fragments: 0,
     };
 
-    /// Asks for what every source may have.
+    /// Fills in the charge under the limits of every source.
     #[inline(always)]
     pub(super) fn put(
         &mut self,
@@ -81,7 +81,7 @@ impl PacketCharge {
         len: u64,
         now_q8: u64,
     ) {
-        // Field by field: as a whole it would be put together on the stack first.
+        // Set field by field: a whole struct would be put together on the stack first.
         self.key = key;
         self.hash = hash;
         self.now_q8 = now_q8;
@@ -97,7 +97,7 @@ impl PacketCharge {
         self.weigh(&policy.source.set);
     }
 
-    /// Weighs the packet as one that opens so many connections. What is answered with a cookie does not reach a service, and the
+    /// Charges the packet as one that opens `syns` connections. A SYN that is answered with a cookie does not reach a service, and the
     /// acknowledgement of the answer pays for the connection.
     #[inline(always)]
     pub(super) fn opens(&mut self, policy: &Policy, syns: u8) {
@@ -105,7 +105,7 @@ impl PacketCharge {
         self.weigh(&policy.source.set);
     }
 
-    /// Lets the packet ask for what its source may have of a service, while `ask` runs. In place: the stack is small.
+    /// Charges the packet under a service's limits for each source while `ask` runs. Changed in place: the stack is small.
     #[inline(always)]
     pub(super) fn as_service<R>(
         &mut self,
@@ -124,7 +124,7 @@ impl PacketCharge {
         answer
     }
 
-    /// Lets the packet ask for what its user may have, while `ask` runs.
+    /// Charges the packet under its user's limits while `ask` runs.
     #[inline(always)]
     pub(super) fn as_user<R>(
         &mut self,
@@ -138,7 +138,7 @@ impl PacketCharge {
         answer
     }
 
-    /// Weighs the packet under limits. Without a branch, so the verifier has one way through here and not one for every combination of
+    /// Computes the charges under a set. Without a branch, so the verifier has one path through here and not one for every combination of
     /// meters; and without a table of amounts, for which the stack is too small.
     #[inline(always)]
     fn weigh(&mut self, set: &LimitSet) {
@@ -146,7 +146,7 @@ impl PacketCharge {
             | (self.syns as u64) << Meter::Syns as u32
             | (self.fragments as u64) << Meter::Fragments as u32;
         for (charge, limit) in self.charges_q8.iter_mut().zip(&set.limits) {
-            // The sign bit, all over: a comparison would be a branch.
+            // The sign bit, copied to all bits: a comparison would be a branch.
             let bytes = (limit.frac_bits as i32 >> 31) as i64 as u64;
             const { assert!(COUNTS_BYTES == 1 << 31) };
             let amount = (ones >> (limit.meter & 3) & 1) | (self.len as u64 & bytes);
@@ -154,11 +154,11 @@ impl PacketCharge {
             *charge = gcra::bounded_charge_q8(limit, amount);
         }
         let [a, b, c, d] = self.charges_q8;
-        // Forgotten: the verifier would keep apart which limit is the dearest.
+        // Forgotten: otherwise the verifier would keep apart which limit is the dearest.
         self.dearest_q8 = forget(a.max(b).max(c.max(d)), self.now_q8);
     }
 
-    /// What the packet counts as; 0 if a limit of that meter is not for it.
+    /// The packet's amount in a meter; 0 if limits in that meter do not apply to it.
     #[inline(always)]
     pub(super) fn amount(&self, meter: u32) -> u64 {
         if meter == Meter::Packets as u32 {
@@ -172,7 +172,7 @@ impl PacketCharge {
         }
     }
 
-    /// A limit and what the packet costs under it; `None` if the limit does not apply.
+    /// A limit and the packet's charge under it; `None` if the limit does not apply.
     #[inline(always)]
     pub(super) fn charge<'p>(&self, set: &'p LimitSet, index: usize) -> Option<(&'p Limit, u64)> {
         match self.charges_q8[index] {
@@ -181,38 +181,38 @@ impl PacketCharge {
         }
     }
 
-    /// What the packet costs under the limit that it costs most.
+    /// The charge under the dearest limit, in 1/256 ns.
     #[inline(always)]
     pub(super) fn dearest_q8(&self) -> u64 {
         self.dearest_q8
     }
 
-    /// What one source may have of the service that the packet is for.
+    /// The limits of the packet's service for each source.
     #[inline(always)]
     pub(super) fn per_source<'p>(&self, policy: &'p Policy) -> Option<&'p LimitSet> {
         let (_, service) = policy.service(self.service as u32)?;
         Some(&service.per_source)
     }
 
-    /// What the next program gets to know.
+    /// The tail-call context for the next program.
     #[inline(always)]
     pub(super) fn context(&self, otherwise: Reason) -> TailCallContext {
         TailCallContext { otherwise, service: self.service as u32, user: self.user }
     }
 
-    /// The packet as a refusal, for the report to the daemon.
+    /// The packet as a refusal, for a drop event.
     #[inline(always)]
     pub(super) fn refused(&self, reason: Reason) -> Refused {
         Refused::new(reason, self.family as u16, self.port, self.service, self.len)
     }
 
-    /// Until when its source counts as proven; 0 if it has nothing to show.
+    /// Until when the source counts as proven, as a time word; 0 if the packet shows nothing.
     #[inline(always)]
     pub(super) fn proven_until_q8(&self) -> u64 {
         if self.proven == 0 { 0 } else { self.now_q8.wrapping_add(PROVEN_Q8) }
     }
 
-    /// Whose entry it is.
+    /// The key of the source's entry for the current group.
     #[inline(always)]
     pub(super) fn entry(&self) -> EntryKey {
         EntryKey { hi: self.key.hi, lo: self.key.lo, group: self.group as u64 }

@@ -1,4 +1,4 @@
-//! Whose packet it is, as far as limits can tell sources apart.
+//! The source of a packet, as far as limits tell sources apart.
 
 use ratelimit_common::{
     abi::{Policy, SourceKey},
@@ -10,14 +10,14 @@ use crate::{
     tables::Tables,
 };
 
-/// The source of a packet: its address, cut to the prefix that the policy takes for one source.
+/// The source of a packet: its address, cut to the prefix of a source.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Sender {
     pub(crate) key: SourceKey,
-    /// The keyed hash that says where the source belongs in the prefilter.
+    /// The keyed hash of the source in the prefilter.
     pub(super) hash: u64,
-    /// Until when its cell there is tracked; 0 without a prefilter.
+    /// Until when the source's cell is tracked, as a time word; 0 without a prefilter.
     pub(super) tracked_until_q8: u64,
 }
 
@@ -33,7 +33,7 @@ impl Sender {
         Self { key, hash, tracked_until_q8 }
     }
 
-    /// What the policy takes for the source of a packet.
+    /// The key of the source of an address.
     #[inline(always)]
     pub fn key_of(policy: &Policy, Address { family, key }: Address) -> SourceKey {
         let source = &policy.source;
@@ -44,8 +44,8 @@ impl Sender {
     }
 }
 
-/// Until when a cell is tracked, as a time word; 0 if it is not. Its bit is asked first: in a spoofed flood that says no, and marks have to come
-/// from far.
+/// Until when a cell is tracked, as a time word; 0 if it is not. Its bit is read first: in a spoofed flood the bit is clear, and marks have to be fetched
+/// from memory.
 #[inline(always)]
 pub(super) fn tracked_until_q8<T: Tables>(tables: &T, cell: u32) -> u64 {
     if tables.may_be_tracked(cell) { tables.tracked_until(cell) } else { 0 }

@@ -1,10 +1,10 @@
-//! What one source may have of the service that its packet is for.
+//! The limits of a service for each source.
 
 use ratelimit_common::abi::{Policy, Reason};
 
 use super::{leaves::Leaves, negative_cache, opening, request::PacketCharge, standing::Standing};
 
-/// Whether what one source may have of the service would admit the packet.
+/// Whether the service's limits for each source would admit the packet.
 #[inline(always)]
 pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };
@@ -18,7 +18,7 @@ pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge)
     })
 }
 
-/// Charges what one source may have of the service; `None` if it needs an entry for that.
+/// Charges the service's limits for each source; `None` if the source needs an entry for that.
 #[inline(always)]
 pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Option<Reason> {
     let Some(set) = request.per_source(policy) else { return Some(Reason::Conforming) };
@@ -27,7 +27,7 @@ pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge
     })
 }
 
-/// Makes an entry for what one source may have of the service, charged for the packet.
+/// Makes the entry of a source for the service's limits, charged for the packet.
 #[inline(always)]
 pub fn open<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     let Some(set) = request.per_source(policy) else { return Reason::Conforming };

@@ -1,4 +1,4 @@
-//! What a CPU notes down of a total that it found used up, so that the next packet need not ask again.
+//! A CPU's notes about totals that it found used up, so that the next packet need not evaluate them again.
 
 use ratelimit_common::{
     abi::{Policy, Reason},
@@ -8,17 +8,17 @@ use ratelimit_common::{
 use super::total::TotalView;
 use crate::tables::{LaneWord, Tables};
 
-/// For whom the total was found used up. Each has words of its own.
+/// The sources that the total was found used up for. Each kind has words of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpentFor {
     /// Sources without an entry.
     Untracked,
-    /// Sources with one.
+    /// Sources with an entry.
     Tracked,
 }
 
 impl SpentFor {
-    /// Under which policy and for packets of which service, until when, and the reason that says which total it is.
+    /// The words of the note: the name of policy and service, until when it holds, and the reason, which tells which total it is.
     const fn words(self) -> [LaneWord; 3] {
         match self {
             Self::Untracked => [LaneWord::SpentName, LaneWord::SpentUntil, LaneWord::SpentReason],
@@ -29,10 +29,10 @@ impl SpentFor {
     }
 }
 
-/// The reason to refuse a packet for a service, by what this CPU noted down.
+/// The reason to refuse a packet for a service, by this CPU's note.
 ///
-/// Until then no other answer is possible. What a CPU holds grows only when the shared bucket gives it some, which it has refused until then, and
-/// to those with an entry last; and what the daemon takes back it takes back under another policy.
+/// Until the note ends, no other answer is possible. What a CPU holds grows only when the shared bucket gives it some, which it has refused until then, and
+/// refuses to sources with an entry last; and the daemon takes back what CPUs hold only under another policy.
 #[inline(always)]
 pub fn noted<T: Tables>(
     tables: &T,
@@ -54,7 +54,7 @@ pub fn noted<T: Tables>(
     }
 }
 
-/// Notes down that a total is used up until a moment, unless that depends on the length of a packet.
+/// Notes down that a total is used up until a time, unless that depends on the length of a packet.
 #[inline(always)]
 pub(super) fn note_down<T: Tables>(
     tables: &T,
@@ -72,14 +72,14 @@ pub(super) fn note_down<T: Tables>(
     };
     if view.weighs_alike() {
         tables.store(name, name_of(policy, service));
-        // Time words wrap around after two years, the clock does not.
+        // Time words wrap after two years, the clock's nanoseconds do not.
         let ahead_q8 = gcra::ahead_q8(until_q8, gcra::time_q8(now_ns));
         tables.store(until, now_ns.wrapping_add(ahead_q8 >> gcra::TIME_FRAC_BITS));
         tables.store(reason, why as u64);
     }
 }
 
-/// Services have 16 bits, and a policy is the next one's millions of years before this goes round.
+/// The name of policy and service. A service's number has 16 bits, and policies would have to change for millions of years before a name repeats.
 #[inline(always)]
 pub(super) fn name_of(policy: &Policy, service: u32) -> u64 {
     policy.generation << 16 | service as u64

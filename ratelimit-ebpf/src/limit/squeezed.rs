@@ -1,17 +1,17 @@
-//! Where it is remembered how hard a prefix squeezes its sources: in its own cell, or in the one beside it while another prefix has its own. `limit::squeezed` in the common
-//! crate has the word.
+//! Notes about how hard a prefix squeezes its sources: in the prefix's own cell, or in the neighbouring one while another prefix has its note there.
+//! `limit::squeezed` in the common crate has the format of the word.
 //!
-//! Of the 256 prefixes of a /12 about eight share a cell with another. With one place for both, each writes over the other's word, and half of the packets of both take the
-//! long way.
+//! Of the 256 prefixes of a /12 about eight share a cell with another. With one place for both, each would overwrite the other's note, and half of the
+//! packets of both would take the long way.
 
 use ratelimit_common::{abi::Aggregation, limit::squeezed};
 
 use crate::tables::Tables;
 
-/// What the numbers of two cells beside each other differ by: they lie in one line of a CPU's cache.
+/// The bit in which the numbers of two neighbouring cells differ: both lie in one line of a CPU's cache.
 const BESIDE: u32 = 1;
 
-/// How hard the prefix of this name, in this cell, is known to squeeze sources that are not proven; 0 if nothing is remembered of it.
+/// How hard the prefix of this name, in this cell, is known to squeeze sources that are not proven, in 1/256 octaves; 0 if nothing is noted.
 #[inline(always)]
 pub(super) fn pressure<T: Tables>(tables: &T, cell: u32, name: u64, now_q8: u64) -> u32 {
     match pressure_in(tables, cell, name, now_q8) {
@@ -27,7 +27,7 @@ fn pressure_in<T: Tables>(tables: &T, cell: u32, name: u64, now_q8: u64) -> u32 
         .map_or(0, |cell| squeezed::pressure(tables.load(tables.prefix_level_squeezed(cell)), name, now_q8))
 }
 
-/// Remembers how hard a prefix squeezes sources that are not proven, while it owes so much. Not for every packet: what is there is good for a while, and other CPUs
+/// Notes how hard a prefix with this debt squeezes sources that are not proven. Not for every packet: a note lasts for a while, and other CPUs
 /// read the word.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(

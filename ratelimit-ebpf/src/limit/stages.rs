@@ -13,15 +13,15 @@ use super::{
     windows::{self, Scope},
 };
 
-/// What the verifier checks once, as the [`Leaves`] that these functions call.
+/// The functions that the verifier checks once, besides the [`Leaves`] that they call.
 pub trait Stages: Leaves {
-    /// Where a request is put: here, or in the kernel where there is more room than on the stack.
+    /// The place for a request: the caller's own, or in the kernel one with more room than the stack.
     #[inline(always)]
     fn room<'r>(&self, here: &'r mut PacketCharge) -> &'r mut PacketCharge {
         here
     }
 
-    /// Whether a packet that is no segment and no fragment is refused for a prefix around its sender.
+    /// Whether a packet, neither a TCP segment nor a fragment, is refused for a prefix around its sender.
     fn is_crowded_out(&self, policy: &Policy, sender: &Sender, weight: Weight, now_q8: u64) -> bool {
         crowded_out::is_crowded_out(self, policy, sender, weight, now_q8)
     }
@@ -31,32 +31,32 @@ pub trait Stages: Leaves {
         opening::open(self, policy, set, request)
     }
 
-    /// Whether what one source may have of the service would admit the packet.
+    /// Whether the service's limits for each source would admit the packet.
     fn judge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         service::judge(self, policy, request)
     }
 
-    /// Charges what one source may have of the service; `None` if the source needs an entry for it.
+    /// Charges the service's limits for each source; `None` if the source needs an entry for that.
     fn charge_service(&self, policy: &Policy, request: &mut PacketCharge) -> Option<Reason> {
         service::charge(self, policy, request)
     }
 
-    /// Makes the entry that a source needs for what it may have of the service.
+    /// Makes the entry of the source for the service's limits.
     fn open_service(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         service::open(self, policy, request)
     }
 
-    /// Whether the limits of its user would admit the packet.
+    /// Whether the limits of the packet's user would admit the packet.
     fn judge_user(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         user::judge(self, policy, request)
     }
 
-    /// Charges the limits of its user.
+    /// Charges the limits of the packet's user.
     fn charge_user(&self, policy: &Policy, request: &mut PacketCharge) -> Reason {
         user::charge(self, policy, request)
     }
 
-    /// Asks the windows of one scope.
+    /// Charges or judges the windows of one scope.
     fn ask_windows(&self, policy: &Policy, request: &PacketCharge, scope: Scope, charging: bool) -> Reason {
         windows::ask(self, policy, request, scope, charging)
     }

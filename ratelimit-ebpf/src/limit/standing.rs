@@ -1,4 +1,4 @@
-//! Where a source stands: with its cell, or with an entry of its own. `limit::prefilter` in the common crate has the reasoning.
+//! The standing of a source: whether its cell or its own entry vouches for a packet. `limit::prefilter` in the common crate has the reasoning.
 
 use ratelimit_common::{
     abi::{Limit, LimitSet, Policy, Reason, service::Party},
@@ -29,17 +29,17 @@ enum Voucher {
     Cell,
     /// The source's own entry vouches for the packet.
     Entry,
-    /// An entry that is still to be made.
+    /// An entry that is still to be made vouches for the packet.
     Newcomer,
 }
 
-/// Where a source stands.
+/// The standing of a source for one packet.
 ///
 /// A struct whose fields all have a value, rather than an enum: the compiler would let pointers and numbers of different
 /// variants share a register, and the verifier refuses arithmetic on such a register.
 pub(super) struct Standing<T: Tables> {
     voucher: Voucher,
-    /// Why nobody vouches.
+    /// The reason of the refusal, if nothing vouches for the packet.
     reason: Reason,
     bucket: Option<T::Bucket>,
 }
@@ -102,7 +102,7 @@ impl<T: Leaves> Standing<T> {
         }
     }
 
-    /// A source that needs an entry, if this CPU may still make one.
+    /// The standing of a source that needs an entry, if this CPU's budget has room for one.
     #[inline(always)]
     fn of_newcomer(tables: &T, policy: &Policy, set: &LimitSet, request: &PacketCharge) -> Self {
         let standing = Self::vouched(set, request);
@@ -112,7 +112,7 @@ impl<T: Leaves> Standing<T> {
         standing
     }
 
-    /// The standing of a source that proved to be real: it gets an entry whatever the budget, because nobody can forge it.
+    /// The standing of a source that showed a proof: it gets an entry whatever the budget, because nobody can forge the proof.
     #[inline(always)]
     pub(super) fn proven(self, set: &LimitSet, request: &PacketCharge) -> Self {
         let lacks_entry = matches!(self.voucher, Voucher::Cell | Voucher::Newcomer) || self.wants_state();
@@ -128,19 +128,19 @@ impl<T: Leaves> Standing<T> {
         }
     }
 
-    /// Why the packet is refused, if it is.
+    /// The reason of the refusal, if the packet is refused.
     #[inline(always)]
     pub(super) fn refusal(&self) -> Option<Reason> {
         if self.voucher == Voucher::Nobody { Some(self.reason) } else { None }
     }
 
-    /// Whether the source is refused not for anything it did, but because there is no room to keep an account of it.
+    /// Whether the source is refused not for anything it did, but because there is no room for its entry.
     #[inline(always)]
     pub(super) fn wants_state(&self) -> bool {
         self.voucher == Voucher::Nobody && self.reason.wants_room()
     }
 
-    /// What the source has to show: state of its own, and that it is real.
+    /// The party of the source: whether it has an entry, and whether it is proven.
     #[inline(always)]
     pub(super) fn party(&self, tables: &T, request: &PacketCharge) -> Party {
         match (self.voucher, self.bucket) {
@@ -151,7 +151,7 @@ impl<T: Leaves> Standing<T> {
         }
     }
 
-    /// Remembers that the source is proven, if it has an entry; one that is made for it remembers by itself.
+    /// Remembers that the source is proven, if it has an entry; a new entry is made with that mark.
     #[inline(always)]
     pub(super) fn vouch(&self, tables: &T, request: &PacketCharge) {
         if let (Voucher::Entry, Some(bucket)) = (self.voucher, self.bucket) {
@@ -159,7 +159,7 @@ impl<T: Leaves> Standing<T> {
         }
     }
 
-    /// Charges whoever vouched, unless that is an entry that is still to be made.
+    /// Charges the cell or the entry that vouched; `None` if the entry is still to be made.
     #[inline(always)]
     pub(super) fn charge_existing(
         &self,
@@ -186,18 +186,18 @@ fn charge_cell<T: Tables>(tables: &T, set: &LimitSet, request: &PacketCharge) ->
     let start = cell_start(set, request.now_q8);
     match word::charge(tables, word, &limit, request.now_q8, charge_q8, start, Charging::Exchange) {
         Ok(()) => Reason::Conforming,
-        // The next packet of this source will find the cell as it is now.
+        // The next packet of this source will read the cell again.
         Err(Unmoved::Refused | Unmoved::Contended) => Reason::Contended,
     }
 }
 
-/// A cell answers for all limits, so it owes what the longest of them does.
+/// A cell stands for all limits of its set, so it owes what the longest limit owes.
 #[inline(always)]
 fn cell_start(set: &LimitSet, now_q8: u64) -> Start {
     Start { restart_q8: 0, owed_q8: gcra::owed_q8(set, set.longest_tolerance_q8, now_q8) }
 }
 
-/// A cell's bucket has the rate of every limit, because all are charged as time.
+/// The limit of a cell's bucket. It has the rate of every limit, because all charges are times.
 #[inline(always)]
 fn cell_limit(tolerance_q8: u64) -> Limit {
     Limit { tolerance_q8, ..Limit::UNUSED }

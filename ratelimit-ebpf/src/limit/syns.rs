@@ -1,8 +1,8 @@
-//! How many SYNs a service gets, and whether that is too many.
+//! Counts the SYNs of a service, and decides when they are answered with cookies.
 //!
-//! One word per service is a bucket of SYNs, another says until when SYNs are answered with cookies. All CPUs share them, which
-//! is cheap where it matters: the bucket is only written by SYNs that conform, so at most as often as the threshold says, and a
-//! flood above it only reads, but for one store of the other word about once a second.
+//! One word per service is a bucket of SYNs; another has the time until which SYNs are answered with cookies. All CPUs share them, which
+//! is cheap: the bucket is only written by SYNs that conform, so at most as often as the threshold says, and a
+//! flood above it only reads, except for one store of the other word about once a second.
 
 use ratelimit_common::{
     abi::{Limit, Policy, Service, service::COOKIES_HOLD_Q8},
@@ -12,12 +12,12 @@ use ratelimit_common::{
 use super::request::PacketCharge;
 use crate::tables::Tables;
 
-/// Attempts to count one SYN. One that is not counted is one of very many.
+/// Attempts to count one SYN. If all fail, many SYNs come at once, and one more does not matter.
 const ATTEMPTS: usize = 2;
-/// How often the end of cookies is moved on: not for every SYN.
+/// How often the end of cookies is moved on, in 1/256 ns: not for every SYN.
 const REFRESH_Q8: u64 = COOKIES_HOLD_Q8 / 10;
 
-/// Whether a packet is for a service whose SYNs are answered with cookies now.
+/// Whether the SYNs of the packet's service are answered with cookies now.
 #[inline(always)]
 pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> bool {
     if policy.cookie_services == 0 {
@@ -28,7 +28,7 @@ pub(super) fn defended<T: Tables>(tables: &T, policy: &Policy, request: &PacketC
     ahead_q8(tables.load(until), request.now_q8) != 0
 }
 
-/// Counts a SYN and says whether a cookie is the answer to it: from the first above the threshold on.
+/// Counts a SYN and returns whether a cookie is the answer to it: from the first SYN above the threshold on.
 #[inline(always)]
 pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> bool {
     let now_q8 = request.now_q8;
@@ -45,7 +45,7 @@ pub fn count<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> 
     true
 }
 
-/// The service of a packet, if it answers with cookies when it has to.
+/// The service of a packet, if the service can answer with cookies.
 #[inline(always)]
 fn protected<'p>(policy: &'p Policy, request: &PacketCharge) -> Option<(u32, &'p Service)> {
     let (number, service) = policy.service(request.service as u32)?;

@@ -1,9 +1,9 @@
-//! The total of a service and that of the host, whoever sends: exact over all CPUs, without a cache line that all of them write.
+//! The totals of a service and of the host: exact over all CPUs, without a cache line that all of them write.
 //!
-//! Each CPU takes a portion from the shared bucket at a time and spends it by itself. What is taken is charged at once, so the sum
-//! of all CPUs can never exceed the bucket; what lies unspent on them has been taken out of the tolerance beforehand.
+//! Each CPU takes a portion from the shared bucket at a time and spends it by itself. A portion is charged when it is taken, so the sum
+//! of all CPUs can never exceed the bucket; what CPUs hold unspent is taken out of the tolerance beforehand.
 //!
-//! Untracked sources (sources without state) may push the bucket only so far. The rest is for tracked sources: under a spoofed flood
+//! Untracked sources (sources without an entry) may push the bucket only so far. The rest is for tracked sources: in a spoofed flood
 //! they still find tokens, because untracked sources stop before the bucket is empty.
 
 use ratelimit_common::{
@@ -17,7 +17,7 @@ use ratelimit_common::{
 use super::word::{self, Charging, Unmoved};
 use crate::{forget::forget, tables::Tables};
 
-/// One total, as this CPU sees it.
+/// One total, from the view of this CPU.
 pub(super) struct TotalView<'p, T: Tables> {
     number: u32,
     count: u64,
@@ -26,14 +26,14 @@ pub(super) struct TotalView<'p, T: Tables> {
 }
 
 impl<'p, T: Tables> TotalView<'p, T> {
-    /// The view of the service that a packet is for; `None` if it has no total.
+    /// The view of a service's total; `None` if the service has none.
     #[inline(always)]
     pub(super) fn of(tables: &T, policy: &'p Policy, service_number: u32) -> Option<Self> {
         let (number, service) = policy.service(service_number)?;
         Self::open(tables, number, service.total_count, &service.totals)
     }
 
-    /// The view of the host; `None` if it has no total.
+    /// The view of the host's total; `None` if the host has none.
     #[inline(always)]
     pub(super) fn of_host(tables: &T, policy: &'p Policy) -> Option<Self> {
         Self::open(tables, HOST_TOTAL, policy.host_total_count, &policy.host_totals)
@@ -47,19 +47,19 @@ impl<'p, T: Tables> TotalView<'p, T> {
         Some(Self { number, count, totals, share: tables.share(number)? })
     }
 
-    /// The view, of which the verifier does not know any more how many limits it has.
+    /// The view with a number of limits that the verifier no longer knows.
     #[inline(always)]
     pub(super) fn forgotten(self, unknown: u64) -> Self {
         Self { count: forget(self.count, unknown), ..self }
     }
 
-    /// Whether this CPU knows without asking anybody that there is nothing left for a party, nor for one that has less to show.
+    /// Whether this CPU knows by its own words that nothing is left for a party, nor for any party below it.
     #[inline(always)]
     pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         self.spent_until(tables, len, now_q8, party).is_some()
     }
 
-    /// Until when this CPU knows that.
+    /// Until when this CPU knows that nothing is left for a party, as a time word.
     #[inline(always)]
     pub(super) fn spent_until(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> Option<u64> {
         for index in 0..MAX_TOTALS {
@@ -67,7 +67,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
             let price = price(len, &total.limit);
             let place = Share::place(index, party);
             let refused_until = tables.load(tables.share_refused_until(self.share, place));
-            // Where the bucket has nothing for who has state it has nothing for anybody; but a CPU may still hold some of what is for others.
+            // If the bucket refuses tracked sources it refuses all; but a CPU may still hold some in the pool of untracked sources.
             let untracked = Share::place(index, Party::Untracked);
             if tables.load(tables.share_pool(self.share, place)) < price
                 && (place == untracked || tables.load(tables.share_pool(self.share, untracked)) < price)
@@ -79,7 +79,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         None
     }
 
-    /// Whether all packets cost the same under it.
+    /// Whether all packets have the same charge under the total: no limit is in bytes.
     #[inline(always)]
     pub(super) fn weighs_alike(&self) -> bool {
         let by_bytes =
@@ -87,7 +87,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         !(0..MAX_TOTALS).any(by_bytes)
     }
 
-    /// Whether this CPU has enough for the packet without asking anybody.
+    /// Whether this CPU's pool has enough for the packet.
     #[inline(always)]
     pub(super) fn holds(&self, tables: &T, len: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
@@ -100,7 +100,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         true
     }
 
-    /// Sees to it that this CPU has enough for the packet under every limit, and says whether it has. Nothing is spent.
+    /// Takes a portion if this CPU needs one for the packet under some limit, and returns whether it then holds enough under all. Nothing is spent.
     #[inline(always)]
     pub(super) fn stock(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
@@ -113,7 +113,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         true
     }
 
-    /// Spends what the packet costs, of what [`stock`](Self::stock) found to be there.
+    /// Spends the packet's charge from what [`stock`](Self::stock) has made available.
     #[inline(always)]
     pub(super) fn spend(&self, tables: &T, len: u64, party: Party) {
         for index in 0..MAX_TOTALS {
@@ -134,7 +134,7 @@ fn price(len: u64, limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, len) } else { limit.cost_fp }
 }
 
-/// Sees to it that this CPU has enough for the packet, and says whether it has.
+/// Takes a portion of one limit if this CPU needs one for the packet, and returns whether it then holds enough.
 #[inline(always)]
 fn stock<T: Tables>(
     tables: &T,
@@ -172,7 +172,7 @@ fn stock<T: Tables>(
     }
 }
 
-/// Sees to it that this CPU has enough of the host's total for a packet, and says whether it has.
+/// Takes a portion of the host's total if this CPU needs one for a packet, and returns whether it then holds enough.
 #[inline(always)]
 pub fn stock_host<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64, party: Party) -> bool {
     match TotalView::of_host(tables, policy) {
@@ -181,7 +181,7 @@ pub fn stock_host<T: Tables>(tables: &T, policy: &Policy, len: u64, now_q8: u64,
     }
 }
 
-/// Spends what a packet costs of the host's total.
+/// Spends the packet's charge from this CPU's part of the host's total.
 #[inline(always)]
 pub fn spend_host<T: Tables>(tables: &T, policy: &Policy, len: u64, party: Party) {
     if let Some(view) = TotalView::of_host(tables, policy) {

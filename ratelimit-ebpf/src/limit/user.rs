@@ -1,10 +1,10 @@
-//! What a user may have with all its addresses.
+//! The limits of a user, over all its addresses.
 
 use ratelimit_common::abi::{LimitSet, Policy, Reason, user::NO_USER};
 
 use super::{lease, leaves::Leaves, request::PacketCharge};
 
-/// Whether the limits of its user would admit the packet.
+/// Whether the limits of the packet's user would admit the packet.
 #[inline(always)]
 pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     match user(tables, policy, request) {
@@ -25,7 +25,7 @@ pub fn judge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge)
     }
 }
 
-/// Charges the limits of its user.
+/// Charges the limits of the packet's user.
 #[inline(always)]
 pub fn charge<T: Leaves>(tables: &T, policy: &Policy, request: &mut PacketCharge) -> Reason {
     match user(tables, policy, request) {

@@ -15,23 +15,23 @@ use crate::{forget::forget, tables::Tables};
 /// Exchanges that are tried on the word of a window before the packet is refused.
 const ATTEMPTS: usize = 4;
 
-/// One question to one window. Plain numbers, because it is handed by address: see [`super::Stages`].
+/// The charge of one packet to one window. Plain numbers, because it is passed by address: see [`super::Stages`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WindowCharge {
     pub(super) now_ns: u64,
     pub(super) amount: u64,
-    /// Whether the packet is charged if it conforms.
+    /// 1 if the packet is charged when it conforms, 0 if it is only judged.
     pub(super) charging: u64,
 }
 
-/// Asks one window.
+/// Charges or judges one window.
 #[inline(always)]
 pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &WindowCharge) -> Reason {
     let refused = refusal_of(limit.meter as u32);
     if limit.kind == WindowKind::Sliding as u16 {
         let words = Slots { tables, state, unknown: ask.now_ns };
-        // One evaluation for both, or the verifier would look at it twice.
+        // One evaluation for judging and charging, or the verifier would check it twice.
         let answer = match sliding::evaluate::<SUB_WINDOWS>(&words, &limit.window, ask.now_ns, ask.amount) {
             Ok(charge) if ask.charging != 0 => charge.commit(&words, &limit.window),
             answer => answer.map(|_| ()),
@@ -67,7 +67,7 @@ pub fn ask<T: Tables>(tables: &T, limit: &WindowLimit, state: T::Window, ask: &W
 struct Slots<'t, T: Tables> {
     tables: &'t T,
     state: T::Window,
-    /// A number that the verifier knows nothing of.
+    /// A number about which the verifier knows nothing.
     unknown: u64,
 }
 

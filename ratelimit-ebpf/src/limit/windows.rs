@@ -12,20 +12,20 @@ use crate::{
     tables::{CpuBudget, InsertError},
 };
 
-/// Whose windows they are.
+/// The owner of a window's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Scope {
     /// Windows of the limits of each source.
     Source = 0,
-    /// A source's at one service.
+    /// Windows of the limits that a service has for each source.
     Service = 1,
     /// Windows of the limits of a user.
     User = 2,
 }
 
 impl Scope {
-    /// The scope of a number.
+    /// The scope of this number.
     #[inline(always)]
     pub const fn from_code(code: u32) -> Self {
         match code {
@@ -36,7 +36,7 @@ impl Scope {
     }
 }
 
-/// Asks the windows of one scope. The precise clock decides: a window's edge is a moment.
+/// Charges or judges the windows of one scope. The precise clock decides: the edge of a window is one moment.
 #[inline(always)]
 pub fn ask<T: Leaves>(
     tables: &T,
@@ -57,7 +57,7 @@ pub fn ask<T: Leaves>(
         // A mask and not a comparison: the verifier sees the bound wherever the compiler moves this to.
         let limit = &policy.windows[(number as usize).wrapping_sub(1) & (MAX_WINDOWS - 1)];
         let amount = request.amount(limit.meter as u32);
-        // Nothing is refused for the sake of a soft one, so it is enough to ask when it is charged.
+        // A soft window refuses nothing, so it is only asked when it is charged.
         if amount == 0 || (limit.soft != 0 && !charging) {
             continue;
         }
@@ -114,7 +114,7 @@ fn one<T: Leaves>(
     let ever_fits = limit.window.units(ask.amount) <= limit.window.limit;
     if let Some(state) = tables.window(&key) {
         let reason = tables.ask_window(limit, state, ask);
-        // Once: from then on it is found where those are that have been over a window.
+        // Moved once: from then on the window is found among the kept ones.
         if reason.is_limit() && limit.soft == 0 && ever_fits {
             tables.keep_window(&key, state);
         }
@@ -123,7 +123,7 @@ fn one<T: Leaves>(
     if let Some(state) = tables.kept_window(&key) {
         return tables.ask_window(limit, state, ask);
     }
-    // Of a window that nothing has been counted in.
+    // The source has no window yet.
     if !ever_fits {
         return refusal_of(limit.meter as u32);
     }

@@ -1,4 +1,4 @@
-//! Moving one shared word.
+//! Changes one shared word.
 
 use ratelimit_common::{
     abi::{Limit, Meter, Reason},
@@ -7,19 +7,19 @@ use ratelimit_common::{
 
 use crate::tables::Tables;
 
-/// Attempts to store one word. Each failed attempt means another CPU succeeded, so the bucket moves on
-/// regardless; what is lost after the last is one packet, which counts as not conforming.
+/// Attempts to store one word. Each failed attempt means that another CPU succeeded, so the bucket is charged
+/// anyway; after the last attempt one packet is lost, which counts as not conforming.
 const ATTEMPTS: usize = 4;
 
-/// Why a word was not moved.
+/// Why a word was not changed.
 pub(super) enum Unmoved {
-    /// The tokens are gone.
+    /// The bucket has no tokens left.
     Refused,
-    /// Other CPUs were always faster.
+    /// Other CPUs won every exchange.
     Contended,
 }
 
-/// How a bucket that is in use is charged. The compiler of policies knows for which there is room to add.
+/// How a bucket in use is charged. The compiler of policies knows which buckets have room for additions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Charging {
     Exchange,
@@ -27,15 +27,15 @@ pub(super) enum Charging {
 }
 
 impl Charging {
-    /// As the policy has it for a bit of its `adds`.
+    /// The way of charging, by a bit of `adds` in the policy.
     #[inline(always)]
     pub(super) fn by(adds: u64, bit: u64) -> Self {
         if adds & bit == 0 { Self::Exchange } else { Self::Add }
     }
 }
 
-/// Takes from a bucket that nobody has looked at, and says whether there was enough. One that was overdrawn is settled; otherwise what is
-/// refused is only read.
+/// Charges a bucket that was not evaluated before, and returns whether it had enough. An overdrawn bucket is settled; any other refusal
+/// only reads.
 #[inline(always)]
 pub fn take<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64, charge_q8: u64) -> bool {
     for _ in 0..ATTEMPTS {
@@ -86,13 +86,13 @@ pub(super) fn charge<T: Tables>(
     Err(Unmoved::Contended)
 }
 
-/// The reason of a limit's refusal.
+/// The reason of a refusal by a limit.
 #[inline(always)]
 pub(super) fn refusal(limit: &Limit) -> Reason {
     refusal_of(limit.meter)
 }
 
-/// The reason of a refusal by a limit that counts this.
+/// The reason of a refusal by a limit in a meter.
 #[inline(always)]
 pub fn refusal_of(meter: u32) -> Reason {
     if meter == Meter::Bytes as u32 {

@@ -1,4 +1,4 @@
-//! Frames without a source, and what an interface hands on of them.
+//! Frames without a source, and the cap of an interface.
 
 extern crate std;
 
@@ -12,7 +12,7 @@ use crate::{
     testbed::{IpFrame, TestHost, arp, empty, from_mac, limit},
 };
 
-/// An interface hands on four frames a day for everybody, and two for each neighbour that is known.
+/// A host whose interfaces hand on four frames a day for all senders, and two for each known neighbour.
 fn host() -> TestHost {
     let mut policy = empty();
     policy.link = LinkLimits { shared: limit("4 packets/day"), own: limit("2 packets/day") };
@@ -43,7 +43,7 @@ fn a_neighbour_has_its_own_and_then_what_is_for_everybody() {
 #[test]
 fn places_are_for_those_who_were_there_first_until_they_are_silent_for_an_hour() {
     let host = host();
-    // More than all places of every set; each takes one of its own.
+    // More neighbours than all cells of every set; each takes a cell of its own.
     let frame = |mac: u16| {
         let mut frame = arp(mac as u8);
         frame[10] = (mac >> 8) as u8;
@@ -57,7 +57,7 @@ fn places_are_for_those_who_were_there_first_until_they_are_silent_for_an_hour()
         fresh.iter().all(|mac| host.reason(&frame(*mac)) == Reason::LinkCap),
         "no place, and nothing left"
     );
-    // Their buckets fill within a day; an hour later their places are free.
+    // Their buckets fill within a day; an hour later their cells are free.
     host.now_ns.set(host.now_ns.get() + (NEIGHBOUR_HOLD_Q8 >> 8) + 86_400_000_000_000);
     let admitted = fresh.iter().filter(|mac| host.reason(&frame(**mac)) == Reason::Arp).count();
     assert!(admitted > 300, "{admitted} of {}", fresh.len());

@@ -1,6 +1,6 @@
-//! The short way through the headers of nearly all packets: one tag at most, no options, no extension headers, no fragments.
+//! A short parser for nearly all packets: at most one tag, no options, no extension headers, no fragments.
 //!
-//! What it understands is what [`super::parse`] makes of the same bytes, and everything else is left to that.
+//! What the short parser accepts, [`super::parse`] parses in the same way; everything else is left to [`super::parse`].
 
 use core::mem::offset_of;
 
@@ -21,19 +21,19 @@ use crate::{
     packet::Family,
 };
 
-/// What the express lane needs to know of a packet.
+/// The parts of a packet that the express lane needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brief<S> {
     /// The source address that the packet claims.
     pub source: S,
     /// The number of its IP protocol.
     pub protocol: u8,
-    /// The destination port of TCP and UDP; 0 for other protocols.
+    /// The destination port for TCP and UDP; 0 for other protocols.
     pub port: u16,
 }
 
 impl<S> Brief<S> {
-    /// The packet with its source told in another way.
+    /// The packet with its source in another form.
     pub fn with<D>(self, told: impl FnOnce(S) -> D) -> Brief<D> {
         Brief { source: told(self.source), protocol: self.protocol, port: self.port }
     }
@@ -44,7 +44,7 @@ impl<S> Brief<S> {
         self.protocol == TCP
     }
 
-    /// Where the service it is for is looked up, if it has a port.
+    /// The slot of the packet's port in the table of ports, if it has a port.
     #[inline(always)]
     pub fn port_slot(&self) -> Option<u32> {
         match self.protocol {
@@ -65,25 +65,25 @@ const TCP: u8 = IpProto::Tcp as u8;
 const UDP: u8 = IpProto::Udp as u8;
 const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
-/// In the first eight bytes of a header, as they lie in memory: version and length of the header, that more fragments follow, and their offset.
+/// A mask over the first eight bytes of an IPv4 header, as they lie in memory: version, header length, more-fragments flag, and fragment offset.
 const SHAPE_V4: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
-/// Version 4, a header without options, no fragment.
+/// The masked bytes of a plain header: version 4, no options, no fragment.
 const PLAIN_V4: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
-/// Both ports, which TCP and UDP begin with.
+/// Length in bytes of both ports, which TCP and UDP headers begin with.
 const PORTS_LEN: usize = offset_of!(UdpHdr, len);
-/// Where the port of the destination is; TCP has it there too.
+/// Offset of the destination port, which is equal for TCP and UDP.
 const PORT_AT: usize = offset_of!(UdpHdr, dst);
 const _: () = assert!(PORT_AT == offset_of!(TcpHdr, dest) && PORTS_LEN == offset_of!(TcpHdr, seq));
-/// What a frame may have behind its packet: Ethernet fills frames up to 60 bytes, and some drivers leave a checksum. A frame of several buffers has more,
-/// for all of its packet is in the first one; its length is for the limiter to find out.
+/// Bytes that a frame may have behind its packet: Ethernet fills frames up to 60 bytes, and some drivers leave a checksum. A frame of several buffers has more,
+/// because the packet here is the part in the first one; such frames are left to the limiter.
 const MOST_PADDING: u64 = 64;
 
-/// The family that a frame says its packet is of, and where the packet begins.
+/// The family that a frame's link header names, and the offset of its IP header.
 #[inline(always)]
 pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
     match frame.link() {
         Link::Ethernet => {
-            // As they lie in memory: to swap bytes is an instruction more.
+            // In memory order: swapping bytes would be one more instruction.
             const IPV4: u16 = ethernet::IPV4.to_be();
             const IPV6: u16 = ethernet::IPV6.to_be();
             const TAG: u16 = ethernet::TAG.to_be();
@@ -101,7 +101,7 @@ pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
                 _ => None,
             }
         }
-        // More than the one byte that is read: the comparison for a single byte would be of a kind that the verifier does not follow.
+        // A view of more than the one byte that is read: for a single byte the comparison would be of a kind that the verifier does not follow.
         Link::Ip => match frame.view::<{ Ipv4Hdr::LEN }>(0)?.u8::<0>() >> 4 {
             4 => Some((Family::V4, 0)),
             6 => Some((Family::V6, 0)),
@@ -110,7 +110,7 @@ pub fn network(frame: &Frame<'_>) -> Option<(Family, usize)> {
     }
 }
 
-/// Reads the IPv4 packet at an offset, if it is a plain one that the frame has to its end.
+/// Reads the IPv4 packet at an offset, if it is a plain one and complete in the frame.
 #[inline(always)]
 pub fn brief_v4(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV4>> {
     let header = frame.view::<{ Ipv4Hdr::LEN + PORTS_LEN }>(at)?;
@@ -127,7 +127,7 @@ pub fn brief_v4(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV4>> {
     Some(Brief { source: OriginV4(header.u32_ne::<{ offset_of!(Ipv4Hdr, src_addr) }>()), protocol, port })
 }
 
-/// Reads the IPv6 packet at an offset, if it is TCP or UDP without extension headers and the frame has it to its end.
+/// Reads the IPv6 packet at an offset, if it is TCP or UDP without extension headers and complete in the frame.
 #[inline(always)]
 pub fn brief_v6(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV6>> {
     const SOURCE: usize = offset_of!(Ipv6Hdr, src_addr);
@@ -135,7 +135,7 @@ pub fn brief_v6(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV6>> {
     let payload_len = header.u16_be::<{ offset_of!(Ipv6Hdr, payload_len) }>() as u64;
     let (hi, lo) = (header.u64_ne::<SOURCE>(), header.u64_ne::<{ SOURCE + 8 }>());
     let protocol = header.u8::<{ offset_of!(Ipv6Hdr, next_hdr) }>();
-    // Sources in ::/64, where those are that stand for IPv4, are few and for the limiter.
+    // Sources in ::/64, which include IPv4-mapped ones, are few and left to the limiter.
     if header.u8::<{ offset_of!(Ipv6Hdr, vcf) }>() >> 4 != 6
         || hi == 0
         || !matches!(protocol, TCP | UDP)
@@ -148,13 +148,13 @@ pub fn brief_v6(frame: &Frame<'_>, at: usize) -> Option<Brief<OriginV6>> {
     Some(Brief { source: OriginV6 { hi, lo }, protocol, port })
 }
 
-/// Whether a packet that ends at an offset is all there, and all that there is but for padding.
+/// Whether a packet that ends at an offset is complete, with nothing but padding behind it.
 #[inline(always)]
 fn is_whole(frame: &Frame<'_>, end: u64) -> bool {
     frame.len().wrapping_sub(end) <= MOST_PADDING
 }
 
-/// What a packet must have of its transport header.
+/// Bytes of the transport header that a packet must have.
 #[inline(always)]
 const fn transport_len(protocol: u8) -> u64 {
     match protocol {

@@ -15,17 +15,17 @@ pub(super) const IPV6: u16 = number(EtherType::Ipv6);
 pub(super) const ARP: u16 = number(EtherType::Arp);
 pub(super) const TAG: u16 = number(EtherType::Ieee8021q);
 const SERVICE_TAG: u16 = number(EtherType::Ieee8021ad);
-/// The EtherType that stacked tags had before 802.1ad.
+/// The EtherType of outer tags before 802.1ad.
 const OLD_SERVICE_TAG: u16 = number(EtherType::Ieee8021QinQ1);
 
 /// 802.1Q inside 802.1ad: what Linux accepts on a VLAN on a VLAN.
 const MAX_TAGS: usize = 2;
 
-/// Where the payload starts at the latest, as a mask.
+/// The largest offset of the payload, as a mask.
 const MAX_AT: usize = 0x1f;
 const _: () = assert!(EthHdr::LEN + MAX_TAGS * VlanHdr::LEN <= MAX_AT);
 
-/// The EtherType behind any tags, and where its payload starts.
+/// The EtherType behind any tags, and the offset of its payload.
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
     let header = frame.view::<{ EthHdr::LEN }>(0).ok_or(Reason::Truncated)?;
@@ -42,7 +42,7 @@ pub(super) fn parse(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
     if is_tag(ether_type) {
         return Err(Reason::VlanDepth);
     }
-    // Forgotten, or the verifier would look at every header behind once for each number of tags. The mask leaves two tags as they are.
+    // Forgotten, or the verifier would check the code for every header once for each number of tags. The mask keeps offsets up to two tags.
     Ok((ether_type, forget(at as u64, frame.len()) as usize & MAX_AT))
 }
 
@@ -59,7 +59,7 @@ fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, TAG | SERVICE_TAG | OLD_SERVICE_TAG)
 }
 
-/// An EtherType as a number: the crate has them as they lie in memory.
+/// An EtherType as a number: the crate has it in memory order.
 const fn number(ether_type: EtherType) -> u16 {
     u16::from_be(ether_type as u16)
 }

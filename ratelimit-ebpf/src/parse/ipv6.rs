@@ -18,7 +18,7 @@ use crate::{
 /// Every extension header RFC 8200 defines, in the order it recommends, and one spare. Longer chains are only
 /// seen from people testing parsers.
 const MAX_EXTENSIONS: usize = 7;
-/// Shortest extension header; all their lengths are multiples of it, or of half of it.
+/// Length in bytes of the shortest extension header; all lengths are multiples of it, or of half of it.
 const MIN_EXTENSION_LEN: usize = 8;
 const FRAGMENT_OFFSET: u16 = 0xfff8;
 const MORE_FRAGMENTS: u16 = 0x0001;
@@ -46,9 +46,9 @@ pub(super) fn parse(frame: &Frame<'_>, at: usize) -> Result<Packet, Reason> {
     let source = source(&header)?;
     let (Header { transport, port, at: transport_at, len: transport_len }, protocol, fragment) =
         follow(frame, header.u8::<{ offset_of!(Ipv6Hdr, next_hdr) }>(), at + Ipv6Hdr::LEN, payload_len)?;
-    // Hop limit 255 proves that no router has forwarded it, so nobody beyond the link can use this way in. RFC 4861 makes
-    // receivers check the same, and RFC 6980 makes them ignore fragmented ones.
-    // Not where frames are IP packets: such links do without, and what a tunnel carries has whatever hop limit its sender wrote.
+    // Hop limit 255 proves that no router has forwarded the packet, so no sender beyond the link can use this exception. RFC 4861 makes
+    // receivers check it, and RFC 6980 makes them ignore fragments.
+    // Not on links whose frames are IP packets: they need no neighbour discovery, and a packet in a tunnel has whatever hop limit its sender wrote.
     if frame.link() == Link::Ethernet
         && transport.is_neighbour_discovery()
         && header.u8::<{ offset_of!(Ipv6Hdr, hop_limit) }>() == 255
@@ -81,8 +81,8 @@ fn source(header: &View<'_, { Ipv6Hdr::LEN }>) -> Result<Address, Reason> {
     Ok(Address::v6(hi, lo))
 }
 
-/// Walks the extension headers to the transport header. Then the number of its protocol, as far as this piece knows it, and whether this is a
-/// piece of a larger packet.
+/// Walks the extension headers to the transport header. Returns the header, the number of its protocol as far as this fragment knows it, and whether this is a
+/// fragment.
 #[inline(always)]
 fn follow(
     frame: &Frame<'_>,
@@ -109,7 +109,7 @@ fn follow(
         }
         next = extension.u8::<0>();
         left -= len;
-        // Forgotten, or the verifier would go on along each chain of kinds by itself. The longest chain ends below the mask.
+        // Forgotten, or the verifier would follow the rest along each chain of header types. The longest chain ends below the mask.
         at = forget((at + len) as u64, frame.len()) as usize & MAX_OFFSET;
     }
     if is_extension(next) {

@@ -1,4 +1,4 @@
-//! From bytes to a [`Packet`].
+//! Parses the bytes of a frame into a [`Packet`].
 //!
 //! The rule for what cannot be parsed: a frame that is not IP passes, because no source can be made
 //! responsible for it; an IP packet that cannot be followed to its transport header is dropped, because letting it
@@ -19,7 +19,7 @@ use crate::{
     packet::{self, Address, Family, Packet},
 };
 
-/// Parses one frame. `Err` is a final reason, which may be one to pass.
+/// Parses one frame. `Err` is a final reason, with which the frame may pass.
 #[inline(always)]
 pub fn parse(frame: &Frame<'_>) -> Result<Packet, Reason> {
     let (ether_type, at) = link_header(frame)?;
@@ -40,17 +40,17 @@ pub(crate) fn hardware_source(frame: &Frame<'_>) -> Option<u64> {
     }
 }
 
-/// The source address of a frame that has been parsed before and is IPv6.
+/// The source address of a frame that was parsed before, if it is IPv6.
 #[inline(always)]
 pub(crate) fn v6_source(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;
     if ether_type == ethernet::IPV6 { packet::v6_source(frame, at) } else { None }
 }
 
-/// The length that an IP header says, from `at` on, or what it means by none.
+/// The length of a packet from `at` on, by the length field of its IP header.
 ///
-/// Where the kernel merges segments before we see them (generic mode), a packet may be longer than the field can say. It is then 0
-/// (BIG TCP), and the packet ends with its frame. Only such a packet may say so: no network delivers one.
+/// If the kernel merges segments before the program sees them (generic mode), a packet may be longer than the field can express. The field is then 0
+/// (BIG TCP), and the packet ends with its frame. Only such long packets may have 0: no network delivers one.
 #[inline(always)]
 fn said_len(frame: &Frame<'_>, at: usize, said: u16) -> usize {
     let there = frame.len().saturating_sub(at as u64);
@@ -68,7 +68,7 @@ pub fn source(frame: &Frame<'_>) -> Option<Address> {
     }
 }
 
-/// The destination address of a frame that has been parsed before: tags are in front of an address, and nothing else is.
+/// The destination address of a frame that was parsed before: only tags come before the IP header.
 #[inline(always)]
 pub fn destination(frame: &Frame<'_>) -> Option<Address> {
     let (ether_type, at) = link_header(frame).ok()?;
@@ -79,7 +79,7 @@ pub fn destination(frame: &Frame<'_>) -> Option<Address> {
     }
 }
 
-/// What a frame carries, as an EtherType, and where that starts.
+/// The EtherType of a frame's payload, and the payload's offset.
 #[inline(always)]
 fn link_header(frame: &Frame<'_>) -> Result<(u16, usize), Reason> {
     match frame.link() {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::packet::Transport;
 
-    /// TCP without options in a frame of so many bytes behind the Ethernet header, which says that it has no length.
+    /// A TCP packet without options in a frame of `len` bytes behind the Ethernet header, with a length field of 0.
     fn unsaid(family: Family, len: usize) -> Vec<u8> {
         let mut frame = vec![0; 14 + len];
         let header: &[u8] = match family {
@@ -124,7 +124,7 @@ mod tests {
         );
     }
 
-    /// An IPv6 packet in a frame of 200 bytes, whose header names what comes next and says how long its payload is.
+    /// An IPv6 packet in a frame of 200 bytes, with a given next header and payload length.
     fn behind_v6(next: u8, payload: &[u8], said: u16) -> Vec<u8> {
         let mut frame = vec![0; 200];
         frame[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -143,7 +143,7 @@ mod tests {
         const ICMPV6: u8 = 58;
         const NOTHING: u8 = 59;
         let [options, fragment] = [60, 44];
-        // Of a fragment header the second byte is reserved, whatever is in it.
+        // The second byte of a fragment header is reserved, and its value ignored.
         let first_piece = |next| [next, 5, 0, 1, 0, 0, 0, 9];
         type Read = Result<(Transport, usize, usize), Reason>;
         let rows: [(&str, u8, [u8; 8], u16, Read); 12] = [

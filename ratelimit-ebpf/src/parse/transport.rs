@@ -1,4 +1,4 @@
-//! The transport header: only what limits ask about.
+//! The transport header, as far as limits need it.
 
 use core::mem::offset_of;
 
@@ -11,7 +11,7 @@ use crate::{
     segment::{ACK, FLAGS_AT, SYN},
 };
 
-/// A transport header: what it is, its destination port (0 without one), where it starts and what is left from there.
+/// A transport header: its kind, its destination port (0 if it has none), its offset, and the bytes from there on.
 pub(super) struct Header {
     pub(super) transport: Transport,
     pub(super) port: u16,
@@ -20,7 +20,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// What follows is not a transport header.
+    /// A fragment without the transport header.
     pub(super) const FRAGMENT: Self = Self { transport: Transport::FRAGMENT, port: 0, at: 0, len: 0 };
 }
 
@@ -28,12 +28,12 @@ const TCP: u8 = IpProto::Tcp as u8;
 const UDP: u8 = IpProto::Udp as u8;
 const ICMPV6: u8 = IpProto::Ipv6Icmp as u8;
 
-/// What every ICMPv6 message has: type, code and checksum.
+/// Bytes that every ICMPv6 message has: type, code and checksum.
 const ICMPV6_HEADER_LEN: usize = offset_of!(Icmpv6Hdr, data);
 
-/// Reads what limits ask about.
+/// Reads the parts of a transport header that limits need.
 ///
-/// `left` is what the IP header says is there. Bytes behind it are Ethernet padding, not a header: a TCP header
+/// `left` is the number of bytes by the IP header. Bytes behind them are Ethernet padding, not a header: a TCP header
 /// cut short by a tiny first fragment counts as truncated (RFC 1858), or its flags would come from elsewhere.
 #[inline(always)]
 pub(super) fn parse(frame: &Frame<'_>, protocol: u8, at: usize, left: usize) -> Result<Header, Reason> {

@@ -1,4 +1,4 @@
-//! From a frame to its end.
+//! Whole frames through the packet path.
 
 extern crate std;
 
@@ -23,7 +23,7 @@ fn ip(is_v6: bool, protocol: u8, payload: &[u8]) -> IpFrame {
     IpFrame { source: [0, 1], is_v6, protocol, fragment: 0, payload: payload.to_vec() }
 }
 
-/// The transport header of a datagram, and of a segment with these flags.
+/// The transport header of a datagram.
 fn datagram() -> Vec<u8> {
     udp([0, 1], 53, 8)[34..].to_vec()
 }
@@ -32,7 +32,7 @@ fn segment(flags: u8) -> Vec<u8> {
     crate::testbed::tcp([0, 1], 80, flags)[34..].to_vec()
 }
 
-/// Puts VLAN tags of these types between the addresses and the type of a frame.
+/// A frame with VLAN tags of these types between its addresses and its type.
 fn tagged(frame: &[u8], types: &[[u8; 2]]) -> Vec<u8> {
     let mut tagged = frame[..12].to_vec();
     for ether_type in types {
@@ -59,7 +59,7 @@ fn frames_are_followed_to_their_transport_header() {
             assert_eq!(parsed(&tagged(frame, tags)), is_udp, "{tags:x?}");
         }
         assert_eq!(parsed(&tagged(frame, &[[0x81, 0]; 3])), Err(Reason::VlanDepth));
-        // Every byte that is missing is missed.
+        // A frame that is cut off anywhere is truncated.
         for len in 0..frame.len() {
             assert_eq!(parsed(&frame[..len]), Err(Reason::Truncated), "{len}");
         }
@@ -67,7 +67,7 @@ fn frames_are_followed_to_their_transport_header() {
         for len in 14..two.len() {
             assert_eq!(parsed(&two[..len]), Err(Reason::Truncated), "{len}");
         }
-        // Padding is none of its business.
+        // Padding behind the packet changes nothing.
         assert_eq!(parsed(&[&frame[..], &[0; 20]].concat()), is_udp);
     }
     let opens = Ok((Transport::TCP_SYN, 80, false));
@@ -87,7 +87,7 @@ fn frames_are_followed_to_their_transport_header() {
     assert_eq!(parsed(&ip(false, 17, &datagram()[..7]).frame()), Err(Reason::Truncated));
     assert_eq!(parsed(&ip(true, 58, &[128, 0, 0]).frame()), Err(Reason::Truncated));
     assert_eq!(parsed(&ip(true, 58, &[128, 0, 0, 0]).frame()), Ok((Transport::icmpv6(128), 0, false)));
-    // What stands behind the packet is padding, and no header.
+    // Bytes behind the packet are padding, and no header.
     for (protocol, header, len) in
         [(6, segment(0), 19), (17, datagram(), 7), (6, segment(0), 3), (17, datagram(), 0)]
     {
@@ -134,7 +134,7 @@ fn ipv4_headers_that_contradict_themselves_are_refused_and_pieces_are_known() {
     }
 }
 
-/// IPv6 with these extension headers, each as a number and a body whose first byte is to be the next one's.
+/// An IPv6 packet with these extension headers, each a number and a body whose first byte is to be the next header's number.
 fn chain(headers: &[(u8, Vec<u8>)], last: u8, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut next = headers.iter().skip(1).map(|(number, _)| *number).chain([last]);
@@ -161,7 +161,7 @@ fn ipv6_is_followed_through_seven_extension_headers_of_every_kind() {
             assert_eq!(parsed(&frame), is_udp, "{number} of {units} units");
         }
     }
-    // The length of authentication counts in words of four bytes, less two.
+    // The length of an authentication header is in words of four bytes, less two.
     let mut authentication = vec![0; 24];
     authentication[1] = 4;
     assert_eq!(parsed(&chain(&[(51, authentication)], 17, &datagram())), is_udp);
@@ -269,7 +269,7 @@ fn both_ends_of_a_packet_are_found_behind_tags() {
     assert_eq!((parse::source(&arp), parse::destination(&arp)), (None, None));
 }
 
-/// A service with a number of its own in every place that can have one.
+/// A host with a service of its own number in every slot that can have one.
 fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000 packets/s"]);

@@ -1,4 +1,4 @@
-//! The ICMP error that any other packet gets.
+//! The ICMP error that answers refused packets other than TCP.
 
 use network_types::{
     icmp::Icmpv4Hdr,
@@ -13,19 +13,19 @@ use crate::{
     reply::{Check, ICMP, ICMPV6, Pen, ReplyFrame, Route},
 };
 
-/// Destination unreachable, administratively prohibited (RFC 1812 5.2.7.1).
+/// ICMP: destination unreachable, administratively prohibited (RFC 1812 5.2.7.1).
 const PROHIBITED_V4: u32 = 3 << 24 | 13 << 16;
-/// Destination unreachable, administratively prohibited, of IPv6 (RFC 4443 3.1).
+/// ICMPv6: destination unreachable, administratively prohibited (RFC 4443 3.1).
 const PROHIBITED_V6: u32 = 1 << 24 | 1 << 16;
-/// Bytes of the transport header that an error repeats, at least: both ports are in them.
+/// Bytes of the transport header that an error repeats at least: they have both ports.
 const REPEATED: usize = UdpHdr::LEN;
-/// The word of an error where the packet that it is about begins.
+/// The word of an error at which the refused packet begins.
 const HEADER_AT: usize = Icmpv4Hdr::LEN / 4;
 /// Bytes of a packet that an error repeats.
 const REPEATED_V4: usize = Ipv4Hdr::LEN + REPEATED;
 const REPEATED_V6: usize = Ipv6Hdr::LEN + REPEATED;
 
-/// An error that repeats the headers of the packet. None for a packet with IP options or extension headers, which would have to be
+/// Builds an error that repeats the headers of the packet. `None` for a packet with IP options or extension headers, which would have to be
 /// repeated too.
 #[inline(always)]
 pub(super) fn build<N: Notes>(
@@ -55,7 +55,7 @@ pub(super) fn build<N: Notes>(
             (HEADER_AT + REPEATED_V6 / 4, ICMPV6)
         }
     };
-    // Unused, but for routers that say more.
+    // An unused word; some routers put more information into it.
     error.body(1, 0);
     let route =
         Route { source: destination, destination: packet.source, protocol, network_at: packet.network_at };

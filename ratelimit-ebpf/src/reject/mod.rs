@@ -1,7 +1,7 @@
-//! Saying no: a reset for TCP, an ICMP error for the rest.
+//! Rejections: a reset for TCP, an ICMP error for other packets.
 //!
-//! Who sends is believed no more than anywhere else, so this must be of no use to somebody who forges addresses: an answer goes to one
-//! host and never to a group, never to what is an answer itself, and each CPU has a budget beyond which refused packets are just
+//! Source addresses may be forged, so a rejection must be useless to senders of forged packets: a reply goes to one
+//! host and never to a group, a reply is never answered, and each CPU has a budget beyond which refused packets are just
 //! dropped.
 
 mod icmp;
@@ -24,7 +24,7 @@ use crate::{
     verdict::count,
 };
 
-/// Answers a packet that a limit refused, or drops it, and counts it.
+/// Rejects a packet that a limit refused, or drops it, and counts it.
 #[inline(always)]
 pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verdict {
     let context = take(wire);
@@ -36,7 +36,7 @@ pub fn reject<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Ve
     verdict
 }
 
-/// Sends the frame back as a refusal, if that is to be.
+/// Sends the frame back as a rejection, if the packet may be answered.
 #[inline(always)]
 fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<()> {
     if !wire.answers() {
@@ -49,13 +49,13 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     if to_group || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
         return None;
     }
-    // Before anything is written: most packets of a flood end here.
+    // Taken before anything is written: most packets of a flood end here.
     permitted(tables)?;
     let reply = match packet.transport {
         Transport::TCP | Transport::TCP_SYN => {
             rst::build(wire, &Segment::read(&wire.reread(frame), &packet)?, &packet)?
         }
-        // Whatever else has no say of its own, but for ICMP: an error about an error would never end.
+        // All other packets except ICMP: errors about errors would never end.
         Transport::UDP | Transport::OTHER if u32::from(packet.protocol) != ICMP => {
             icmp::build(wire, &wire.reread(frame), &packet, destination)?
         }
@@ -64,7 +64,7 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     send(wire, frame, &reply)
 }
 
-/// Takes one from this CPU's budget of answers.
+/// Takes one from this CPU's budget of rejections.
 #[inline(always)]
 fn permitted<T: Tables>(tables: &T) -> Option<()> {
     let now_q8 = gcra::time_q8(tables.now_ns(Clock::Coarse));

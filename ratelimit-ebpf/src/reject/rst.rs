@@ -1,4 +1,4 @@
-//! The reset that a TCP segment gets.
+//! The reset that answers a refused TCP segment.
 
 use crate::{
     notes::Notes,
@@ -9,14 +9,14 @@ use crate::{
 
 const WORDS: u32 = tcp::OPTIONS as u32;
 
-/// A reset as RFC 9293 (3.10.7.1) has it for a connection that does not exist; none for a reset.
+/// Builds a reset as RFC 9293 (3.10.7.1) defines it for a connection that does not exist; `None` for a reset.
 #[inline(always)]
 pub(super) fn build<N: Notes>(notes: &N, segment: &Segment, packet: &Packet) -> Option<ReplyFrame> {
     let flags = segment.flags();
     if flags & RST != 0 {
         return None;
     }
-    // One that acknowledges says itself what the other side believes; else everything that it has is acknowledged.
+    // A segment with an acknowledgement names the sequence number that its sender expects; for any other, everything in it is acknowledged.
     let (sequence, acknowledged, ours) = if flags & ACK != 0 {
         (segment.acknowledged(), 0, RST)
     } else {

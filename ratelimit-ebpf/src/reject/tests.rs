@@ -1,4 +1,4 @@
-//! What senders of refused packets are told.
+//! Replies to senders of refused packets.
 
 extern crate std;
 
@@ -15,7 +15,7 @@ use crate::{
     testbed::{IpFrame, SYN, TestHost, empty, limit, set, tcp, udp},
 };
 
-/// A host that rejects all but the first packet of each source, whatever it is for.
+/// A host that rejects all but the first packet of each source, for every service.
 fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1 packets/day"]);
@@ -34,7 +34,7 @@ fn host() -> TestHost {
     host
 }
 
-/// The one's complement sum over bytes, which is all ones where a checksum is right.
+/// The one's complement sum of bytes: all ones if a checksum is right.
 fn folded(bytes: &[u8]) -> u16 {
     let mut sum: u32 =
         bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
@@ -44,7 +44,7 @@ fn folded(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// The answer to the second packet like this; none if it was dropped.
+/// The reply to the second frame like this; `None` if it was dropped.
 fn answer(host: &TestHost, frame: &[u8]) -> Option<Vec<u8>> {
     host.sent.borrow_mut().clear();
     assert_eq!(host.end(frame).verdict, Verdict::Pass);
@@ -57,7 +57,7 @@ fn answer(host: &TestHost, frame: &[u8]) -> Option<Vec<u8>> {
     sent
 }
 
-/// Checks what stands before the transport header of an answer: to whom, by which protocol, and sums.
+/// Checks the headers before the transport header of a reply: addresses, protocol, and checksum.
 fn check_v4(reply: &[u8], protocol: u8) {
     assert_eq!(reply[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
     assert_eq!(folded(&reply[14..34]), 0xffff, "IP checksum");
@@ -71,7 +71,7 @@ fn check_v4(reply: &[u8], protocol: u8) {
 #[test]
 fn a_segment_is_answered_with_a_reset_that_its_sender_believes() {
     let host = host();
-    // Flags, and what the reset says: its sequence number, what it acknowledges, its flags. The segment has number 7 and acknowledges 9.
+    // Each row: flags, and the reset's sequence number, acknowledgement and flags. The segment has number 7 and acknowledges 9.
     for (last, flags, sequence, acknowledged, ours) in [
         (1, SYN, 0, 8, 0x14),
         (2, 0x10, 9, 0, 0x04),
@@ -90,7 +90,7 @@ fn a_segment_is_answered_with_a_reset_that_its_sender_believes() {
         assert_eq!(reply[46..48], [0x50, ours], "{flags:x}");
     }
     assert_eq!(answer(&host, &tcp([0, 7], 53, 0x04)), None, "never a reset for a reset");
-    // Data counts too: six bytes behind the header.
+    // Data is acknowledged too: six bytes behind the header.
     let mut payload = tcp([0, 0], 53, 0)[34..].to_vec();
     payload.extend([1; 6]);
     let frame = IpFrame { source: [0, 8], is_v6: false, protocol: 6, fragment: 0, payload }.frame();

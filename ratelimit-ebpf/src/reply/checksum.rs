@@ -1,6 +1,6 @@
-//! The Internet checksum over words as they lie in memory: a one's complement sum does not care about byte order.
+//! The Internet checksum over words in memory order: a one's complement sum does not depend on byte order.
 
-/// The value of the field, as it lies in memory, of a sum of words.
+/// The checksum of a sum of words, in memory order.
 #[inline(always)]
 pub(crate) fn finish(sum: u64) -> u16 {
     // A few dozen words of 32 bits leave carries of a few bits: two folds to 32, two to 16.

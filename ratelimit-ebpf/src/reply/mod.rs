@@ -1,4 +1,4 @@
-//! Frames that are sent back: the one that came, written over.
+//! Replies: frames that are sent back in the buffer of the packet that they answer.
 
 mod checksum;
 pub(crate) mod tcp;
@@ -19,73 +19,73 @@ use crate::{
     packet::{Address, Family},
 };
 
-/// Hops that a reply may take, as Linux has it.
+/// The hop limit of a reply, as Linux sets it.
 const HOPS: u32 = 64;
-/// Don't fragment, as the kernel's own answers.
+/// The don't-fragment flag, which the kernel's own replies have too.
 const DONT_FRAGMENT: u32 = 0x4000;
 
-/// The frame as something to write to.
+/// Access to the current frame for writing.
 pub trait Wire: Notes {
-    /// Whether packets that came in by this interface may be answered.
+    /// Whether replies may be sent on the interface that the packet came in by.
     fn answers(&self) -> bool;
-    /// The same frame by fresh pointers. The verifier remembers of each pointer how many bytes behind it have been checked, and
-    /// does not take two ways for one that checked differently far.
+    /// The frame with fresh pointers. For each pointer the verifier remembers how many bytes behind it are checked, and
+    /// does not merge two paths that checked differently far.
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f>;
-    /// Turns the frame of this length into a reply.
+    /// Turns the frame of `len` bytes into a reply; false if that fails.
     fn send(&self, len: u64, reply: &ReplyFrame) -> bool;
-    /// Gives the frame another class of service.
+    /// Writes another DSCP class into the frame; false if that fails.
     fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool;
 }
 
-/// A reply whose words are in [`Notes`]: the stack of a kernel program is too small for them. Words are as they lie in
-/// memory; the Ethernet header and its tags are still those of the packet.
+/// A reply whose words are in [`Notes`]: the stack of a kernel program is too small for them. Words are in memory
+/// order; the Ethernet header and its tags are still those of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyFrame {
-    /// Where the IP header starts.
+    /// Offset of the IP header in the frame.
     network_at: usize,
     /// The family of the IP header.
     family: Family,
-    /// Words behind the IP header: one of the numbers that [`draw`] knows.
+    /// Words behind the IP header: one of the numbers that [`draw`] supports.
     words: u32,
 }
 
-/// Where the words of the IP header are.
+/// Index of the first note with a word of the IP header.
 const IP_WORDS: usize = 10;
-/// Where a field of the IP header is among those words, by its offset in bytes.
+/// Index of the note with the word at a byte offset of the IP header.
 const fn word(offset: usize) -> usize {
     IP_WORDS + offset / WORD
 }
-/// Bytes of a word.
+/// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u32>();
 /// Words of half an IPv6 address.
 const HALF_ADDRESS: usize = size_of::<u64>() / WORD;
-/// Where the words behind it are.
+/// Index of the first note with a word behind the IP header.
 pub(crate) const BODY_WORDS: usize = 20;
-/// The longest body there is: an ICMPv6 error with 48 bytes of the packet.
+/// Words of the longest body: an ICMPv6 error with 48 bytes of the packet.
 const MAX_BODY: usize = (Icmpv6Hdr::LEN + Ipv6Hdr::LEN + UdpHdr::LEN) / WORD;
-/// Where the half words before the IP header are: addresses, up to two tags, and a type.
+/// Index of the first note with a half word before the IP header: addresses, up to two tags, and a type.
 const HEAD_WORDS: usize = BODY_WORDS + MAX_BODY;
 const HEAD: usize = (EthHdr::LEN + 2 * VlanHdr::LEN) / 2;
-/// Where the half words of the addresses end, and those of tags and type begin.
+/// Half words of the two addresses; tags and type follow.
 const ADDRESSES: usize = offset_of!(EthHdr, ether_type) / 2;
-/// Where the IP header starts behind one tag.
+/// Offset of the IP header behind one tag.
 const ONE_TAG: usize = EthHdr::LEN + VlanHdr::LEN;
 const _: () = assert!(HEAD_WORDS + HEAD <= NOTES_TAKEN, "the longest reply fits");
 
 impl ReplyFrame {
-    /// Length of the frame.
+    /// Length of the frame in bytes.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.network_at as u64 + self.family.header_len() as u64 + u64::from(self.words) * 4
     }
 
-    /// False: a reply has headers at least.
+    /// Always false: a reply has headers at least.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Puts the IP header before a body that is in the notes already, and the body's checksum where it belongs: into the upper or
-    /// the lower half of one of its words, which must have zeros there.
+    /// Adds the IP header to a body that is in the notes already, and writes the body's checksum into the upper or
+    /// the lower half of one of its words, which must be zero there.
     #[inline(always)]
     #[expect(clippy::needless_pass_by_value, reason = "nothing may be written after the sum has been taken")]
     pub(crate) fn with_body<N: Notes>(body: Pen<'_, N>, words: u32, check: Check, route: &Route) -> Self {
@@ -94,7 +94,7 @@ impl ReplyFrame {
         let len = words * 4;
         let mut ip = Pen { notes, sum: 0 };
         let family = source.family;
-        // What most checksums cover of IP: protocol, length and addresses.
+        // The parts of the IP header that most checksums cover: protocol, length and addresses.
         let pseudo = u64::from(protocol.to_be()) + u64::from(len.to_be());
         match family {
             Family::V4 => {
@@ -142,25 +142,25 @@ pub(crate) const ICMP: u32 = IpProto::Icmp as u32;
 pub(crate) const TCP: u32 = IpProto::Tcp as u32;
 pub(crate) const ICMPV6: u32 = IpProto::Ipv6Icmp as u32;
 
-/// From whom to whom a reply goes, and how.
+/// Addresses, protocol and position of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) source: Address,
     pub(crate) destination: Address,
-    /// Number of the protocol.
+    /// The IP protocol number.
     pub(crate) protocol: u32,
-    /// Where the IP header starts.
+    /// Offset of the IP header in the frame.
     pub(crate) network_at: usize,
 }
 
-/// Where a body has its checksum: in one half of a word.
+/// The half word of the checksum in a body, by the index of its word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Check {
     Upper(usize),
     Lower(usize),
 }
 
-/// Writes words down and adds them up.
+/// Writes words into the notes and adds them up.
 pub(crate) struct Pen<'n, N> {
     notes: &'n N,
     sum: u64,
@@ -172,7 +172,7 @@ impl<'n, N: Notes> Pen<'n, N> {
         Self { notes, sum: 0 }
     }
 
-    /// Puts a word of the body.
+    /// Writes a word of the body.
     #[inline(always)]
     pub(crate) fn body(&mut self, index: usize, word: u32) {
         self.put(BODY_WORDS + index, word);
@@ -192,21 +192,21 @@ impl<'n, N: Notes> Pen<'n, N> {
     }
 }
 
-/// A field in the first two bytes of a word.
+/// A word with a field in its first two bytes.
 #[inline(always)]
 fn in_upper_half(field: u16) -> u32 {
     let b = field.to_ne_bytes();
     u32::from_ne_bytes([b[0], b[1], 0, 0])
 }
 
-/// A field in the last two bytes of a word.
+/// A word with a field in its last two bytes.
 #[inline(always)]
 fn in_lower_half(field: u16) -> u32 {
     let b = field.to_ne_bytes();
     u32::from_ne_bytes([0, 0, b[0], b[1]])
 }
 
-/// Notes down what stands before the IP header: a frame that grows, grows there.
+/// Notes down the bytes before the IP header: a frame that grows, grows before them.
 #[inline(always)]
 pub fn keep_head<N: Notes>(notes: &N, canvas: &Canvas<'_>) -> Option<()> {
     let head = canvas.get::<u16, HEAD>(0)?;
@@ -218,13 +218,13 @@ pub fn keep_head<N: Notes>(notes: &N, canvas: &Canvas<'_>) -> Option<()> {
     Some(())
 }
 
-/// Writes a reply over the packet. The frame has its length already, and its head is in the notes.
+/// Writes a reply over the packet. The frame has the reply's length already, and the bytes before the IP header are in the notes.
 #[inline(always)]
 pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &ReplyFrame) -> Option<()> {
     let head = |i| notes.note(HEAD_WORDS + i) as u16;
-    // Destination and source, each of three half words, change places.
+    // Destination and source, three half words each, are swapped.
     canvas.put::<u16, ADDRESSES>(0, |i| head((i + ADDRESSES / 2) % ADDRESSES))?;
-    // Tags and type do not.
+    // Tags and type are kept.
     let rest = |i| head(ADDRESSES + i);
     const REST_AT: usize = ADDRESSES * 2;
     match reply.network_at {

@@ -1,4 +1,4 @@
-//! Where the words of a TCP header are in the body of a reply.
+//! Indices of the words of a TCP header in the body of a reply.
 
 use core::mem::offset_of;
 
@@ -6,15 +6,15 @@ use network_types::tcp::TcpHdr;
 
 use super::WORD;
 
-/// Both ports.
+/// The word with both ports.
 pub(crate) const PORTS: usize = offset_of!(TcpHdr, source) / WORD;
-/// The sequence number.
+/// The word with the sequence number.
 pub(crate) const SEQUENCE: usize = offset_of!(TcpHdr, seq) / WORD;
-/// The number that is acknowledged.
+/// The word with the acknowledgement number.
 pub(crate) const ACKNOWLEDGED: usize = offset_of!(TcpHdr, ack_seq) / WORD;
-/// The length of the header, the flags and the window.
+/// The word with the header length, the flags and the window.
 pub(crate) const SHAPE: usize = offset_of!(TcpHdr, _bitfield_1) / WORD;
-/// The checksum, and what is urgent.
+/// The word with the checksum and the urgent pointer.
 pub(crate) const CHECKSUM: usize = offset_of!(TcpHdr, check) / WORD;
-/// Where options begin, and words of a header without any.
+/// The first word of options, and the number of words of a header without options.
 pub(crate) const OPTIONS: usize = TcpHdr::LEN / WORD;

@@ -1,4 +1,4 @@
-//! What the daemon is told of refused packets.
+//! Drop events for refused packets.
 
 use ratelimit_common::abi::{
     Event, ListEntry, OnLimit, Reason, Service,

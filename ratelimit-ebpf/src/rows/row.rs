@@ -1,11 +1,11 @@
-//! One row: which table it is in, where in that table, and which words it has.
+//! One row: its table, its place there, and its words.
 
 use super::WordTable;
 
-/// The words of one row. The words behind its last one are zero.
+/// The words of one row. Unused words are zero.
 pub type RowWords = [u64; 8];
 
-/// Parts of a row, one behind the other.
+/// Joins the parts of a row.
 pub fn words(parts: &[&[u64]]) -> RowWords {
     let mut words = RowWords::default();
     for (word, part) in words.iter_mut().zip(parts.iter().copied().flatten()) {
@@ -14,58 +14,58 @@ pub fn words(parts: &[&[u64]]) -> RowWords {
     words
 }
 
-/// What a row with a key is found by: an [`EntryKey`](ratelimit_common::abi::EntryKey) or a [`PrefixKey`](ratelimit_common::abi::PrefixKey).
+/// The key of a row: an [`EntryKey`](ratelimit_common::abi::EntryKey) or a [`PrefixKey`](ratelimit_common::abi::PrefixKey).
 pub type RowKey = [u64; 3];
 
-/// One row of one table. A number is the place in an array.
+/// One row of one table. A number is an index in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Row {
-    /// A source's buckets, then until when it is proven.
+    /// A source's buckets, then the time until which it is proven.
     Source(RowKey),
-    /// What a source has used of a window.
+    /// The state of a window of a source.
     Window(RowKey),
-    /// What a source has used of a window that it has been over.
+    /// The state of a window that has refused its source.
     KeptWindow(RowKey),
     /// The bucket of a prefix.
     Prefix(RowKey),
     /// Until when a cell of the prefilter is tracked, as a time word.
     Mark(u32),
-    /// Until when some source of a cell of the prefilter is proven.
+    /// The mark of a cell of the prefilter that has a proven source.
     Proven(u32),
     /// A cell of the prefilter: its bucket, then its negative cache.
     Cell(u32),
-    /// A cell of prefix aggregation: its bucket, until when it is tracked, its negative entry, then how hard a prefix squeezes.
+    /// A cell of prefix aggregation: its bucket, until when it is tracked, a negative entry, and a note about a prefix that squeezes.
     PrefixCell(u32),
-    /// What the sources of a cell of the prefilter had beyond their fair shares.
+    /// The debt of the sources of a prefilter cell beyond their fair shares.
     Fair(u32),
-    /// Which source of a cell of the prefilter was last asked for a connection.
+    /// The mark of the source of a prefilter cell that was last asked for a connection.
     Asked(u32),
     /// A user's buckets.
     User(u32),
-    /// What a user has used of a window.
+    /// The state of a window of a user.
     UserWindow(u32),
-    /// What was spent of a user's lease, and what was asked for beyond the lease.
+    /// Units spent of a user's lease, then units needed beyond it.
     Spent(u32),
     /// The buckets of the total of a service or of the host.
     Total(u32),
-    /// What one CPU has taken from a total, then until when there is no more.
+    /// What one CPU holds of a total, then until when there is no more.
     Share(u32),
     /// A service's bucket of SYNs, then until when SYNs are answered with cookies.
     Syn(u32),
     /// The bucket of one of a CPU's budgets, see [`CpuBudget`](crate::tables::CpuBudget).
     Budget(u32),
-    /// The bucket of an interface, for frames without a source.
+    /// The shared bucket of an interface's cap on frames without a source.
     Link(u32),
     /// A neighbour of an interface: its name, then its bucket.
     LinkCell(u32),
-    /// Until when the daemon is not told again of the sources of a slot.
+    /// Until when the sources of a slot are not reported to the daemon again.
     Quiet(u32),
-    /// What a CPU keeps for the express lane, see [`LaneWord`](crate::tables::LaneWord).
+    /// The words of a CPU for the express lane, see [`LaneWord`](crate::tables::LaneWord).
     Lane,
 }
 
 impl Row {
-    /// The table of the row, and where in it the row is.
+    /// The table of the row, and its place there.
     #[inline]
     pub const fn place(self) -> (WordTable, RowPlace) {
         use RowPlace::{Index, Key};
@@ -95,11 +95,11 @@ impl Row {
     }
 }
 
-/// Where a row of a table is.
+/// The place of a row in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowPlace {
-    /// Wherever the table has put this key, if it has.
+    /// The row of a key, wherever the table has put it.
     Key(RowKey),
-    /// At this place of an array.
+    /// The row at an index of an array.
     Index(u32),
 }

@@ -1,4 +1,4 @@
-//! The tables that rows are in, and how many words the rows of each have.
+//! The tables of rows, and the number of words in a row of each.
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, Share, cell::NEGATIVE_ENTRIES, service::MAX_TOTALS},
@@ -7,58 +7,58 @@ use ratelimit_common::{
 
 use crate::tables::LaneWord;
 
-/// Where the second half of a share begins, which says until when there is no more.
+/// The first word of the second half of a share: until when there is no more.
 pub(super) const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
 /// A table of rows. Tables whose rows have keys come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WordTable {
-    /// The table of [`super::Row::Source`].
+    /// Buckets of sources: [`super::Row::Source`].
     Source,
-    /// The table of [`super::Row::Window`].
+    /// Windows of sources: [`super::Row::Window`].
     Window,
-    /// The table of [`super::Row::KeptWindow`].
+    /// Windows that have refused their source: [`super::Row::KeptWindow`].
     KeptWindow,
-    /// The table of [`super::Row::Prefix`].
+    /// Buckets of tracked prefixes: [`super::Row::Prefix`].
     Prefix,
-    /// The table of [`super::Row::Mark`].
+    /// Until when prefilter cells are tracked: [`super::Row::Mark`].
     Mark,
-    /// The table of [`super::Row::Proven`].
+    /// Marks of prefilter cells with a proven source: [`super::Row::Proven`].
     Proven,
-    /// The table of [`super::Row::Cell`].
+    /// Prefilter cells: [`super::Row::Cell`].
     Cell,
-    /// The table of [`super::Row::PrefixCell`].
+    /// Cells of prefix aggregation: [`super::Row::PrefixCell`].
     PrefixCell,
-    /// The table of [`super::Row::Fair`].
+    /// Debts beyond fair shares: [`super::Row::Fair`].
     Fair,
-    /// The table of [`super::Row::Asked`].
+    /// Marks of sources that were asked for a connection: [`super::Row::Asked`].
     Asked,
-    /// The table of [`super::Row::User`].
+    /// Buckets of users: [`super::Row::User`].
     User,
-    /// The table of [`super::Row::UserWindow`].
+    /// Windows of users: [`super::Row::UserWindow`].
     UserWindow,
-    /// The table of [`super::Row::Spent`].
+    /// What was spent of leases: [`super::Row::Spent`].
     Spent,
-    /// The table of [`super::Row::Total`].
+    /// Shared buckets of totals: [`super::Row::Total`].
     Total,
-    /// The table of [`super::Row::Share`].
+    /// What CPUs hold of totals: [`super::Row::Share`].
     Share,
-    /// The table of [`super::Row::Syn`].
+    /// SYN buckets of services: [`super::Row::Syn`].
     Syn,
-    /// The table of [`super::Row::Budget`].
+    /// Buckets of per-CPU budgets: [`super::Row::Budget`].
     Budget,
-    /// The table of [`super::Row::Link`].
+    /// Shared buckets of interfaces' caps: [`super::Row::Link`].
     Link,
-    /// The table of [`super::Row::LinkCell`].
+    /// Cells of neighbours: [`super::Row::LinkCell`].
     LinkCell,
-    /// The table of [`super::Row::Quiet`].
+    /// Times of drop events about sources: [`super::Row::Quiet`].
     Quiet,
-    /// The table of [`super::Row::Lane`].
+    /// Words of CPUs for the express lane: [`super::Row::Lane`].
     Lane,
 }
 
 impl WordTable {
-    /// All of them.
+    /// All tables, in the order of their discriminants.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Source,
         Self::Window,
@@ -84,10 +84,10 @@ impl WordTable {
     ];
     /// How many tables there are.
     pub const COUNT: usize = Self::Lane as usize + 1;
-    /// How many of them have rows with keys.
+    /// How many tables have rows with keys.
     pub const KEYED: usize = Self::Prefix as usize + 1;
 
-    /// How many words a row has.
+    /// How many words a row of the table has.
     pub const fn width(self) -> usize {
         match self {
             Self::Source | Self::User => MAX_LIMITS + 1,

@@ -1,4 +1,4 @@
-//! Frames as bytes.
+//! Builds frames for tests.
 
 use std::{vec, vec::Vec};
 
@@ -6,7 +6,7 @@ use super::std;
 
 /// The flag of a segment that opens a connection.
 pub(crate) const SYN: u8 = 0x02;
-/// Where an Ethernet header ends.
+/// An Ethernet header of an IPv4 frame.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00];
 
 /// An IP packet in an Ethernet frame.
@@ -16,7 +16,7 @@ pub(crate) struct IpFrame {
     pub(crate) source: [u8; 2],
     pub(crate) is_v6: bool,
     pub(crate) protocol: u8,
-    /// Flags and offset, of IPv4.
+    /// Flags and fragment offset of an IPv4 header.
     pub(crate) fragment: u16,
     pub(crate) payload: Vec<u8>,
 }
@@ -45,7 +45,7 @@ impl IpFrame {
     }
 }
 
-/// A datagram of so many bytes to a port, from 10.0.x.y.
+/// A UDP datagram with `len` bytes to a port, from 10.0.x.y.
 pub(crate) fn udp(source: [u8; 2], port: u16, len: usize) -> Vec<u8> {
     let mut payload = vec![0x30, 0x39];
     payload.extend(port.to_be_bytes());
@@ -55,7 +55,7 @@ pub(crate) fn udp(source: [u8; 2], port: u16, len: usize) -> Vec<u8> {
     IpFrame { source, is_v6: false, protocol: 17, fragment: 0, payload }.frame()
 }
 
-/// A segment to a port, from 10.0.x.y.
+/// A TCP segment to a port, from 10.0.x.y.
 pub(crate) fn tcp(source: [u8; 2], port: u16, flags: u8) -> Vec<u8> {
     let mut payload = vec![0xc0, 1];
     payload.extend(port.to_be_bytes());
@@ -63,12 +63,12 @@ pub(crate) fn tcp(source: [u8; 2], port: u16, flags: u8) -> Vec<u8> {
     IpFrame { source, is_v6: false, protocol: 6, fragment: 0, payload }.frame()
 }
 
-/// An ARP request of a hardware address.
+/// An ARP request from a hardware address.
 pub(crate) fn arp(mac: u8) -> Vec<u8> {
     from_mac(mac, [0x08, 0x06])
 }
 
-/// A frame of a type, from a hardware address.
+/// A frame of an EtherType, from a hardware address.
 pub(crate) fn from_mac(mac: u8, ether_type: [u8; 2]) -> Vec<u8> {
     let mut frame = ETHERNET.to_vec();
     frame[11] = mac;

@@ -1,7 +1,7 @@
-//! A host for unit tests: the packet path with every word in one map, two clocks, and sockets that say what a test has them say.
+//! A host for unit tests: the packet path with every word in one map, two clocks, and sockets whose answers a test sets.
 //!
-//! `memory` in `ratelimit-user` is the packet path on tables too, and takes compiled policies. This one takes the numbers of a policy as they are, and
-//! follows a packet into the programs that the main one ends in: a test says what a socket would.
+//! `memory` in `ratelimit-user` runs the packet path on tables too, and takes compiled policies. This host takes the numbers of a policy directly, and
+//! follows a packet into tail-called programs: a test sets what a socket shows.
 
 extern crate std;
 
@@ -44,12 +44,12 @@ use crate::{
     tables::{Relay, Successor, TailCallContext},
 };
 
-/// A second of either clock.
+/// A second of either clock, in nanoseconds.
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// A second as a time word.
 pub(crate) const SECOND_Q8: u64 = SECOND_NS << 8;
 
-/// What became of a frame.
+/// The end of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameEnd {
     pub(crate) verdict: Verdict,
@@ -58,38 +58,38 @@ pub(crate) struct FrameEnd {
     pub(crate) fate: Fate,
 }
 
-/// One host.
+/// A host with its policy, tables and clocks.
 pub(crate) struct TestHost {
     pub(crate) policy: Box<Policy>,
-    /// What the express lane goes by.
+    /// The express lane's copy of the policy.
     pub(crate) lane_policy: Box<Policy>,
-    /// The precise clock.
+    /// The precise clock in nanoseconds.
     pub(crate) now_ns: Cell<u64>,
-    /// How far the coarse clock is behind it.
+    /// Nanoseconds that the coarse clock is behind the precise one.
     pub(crate) lag_ns: Cell<u64>,
     pub(crate) link: Link,
     /// Whether frames go through the express lane first.
     pub(crate) express: Cell<bool>,
-    /// Frames that have ended there.
+    /// Frames that have ended in the express lane.
     pub(crate) expressed: Cell<u32>,
     pub(crate) users: Vec<LimitSet>,
     pub(crate) leases: RefCell<HashMap<u32, Lease>>,
-    /// Single addresses.
+    /// List entries of single addresses.
     pub(crate) lists: HashMap<(u64, u64), ListEntry>,
-    /// By the key that a packet is looked up with.
+    /// Services of destinations, by the key that a packet is looked up with.
     pub(crate) destinations: HashMap<Vec<u8>, u32>,
-    /// The programs that packets are handed to; the others are not there.
+    /// The programs that tail calls reach; the others do not exist.
     pub(crate) programs: Vec<Successor>,
     pub(crate) answers: bool,
-    /// What a listener says to a SYN.
+    /// The listener's answer to a SYN.
     pub(crate) issued: Option<Issued>,
-    /// What sockets say of any other segment.
+    /// What sockets show about any other segment.
     pub(crate) proof: Cell<Proof>,
     /// Whether a frame can be sent back.
     pub(crate) sends: bool,
     /// Whether the table of sources refuses new ones.
     pub(crate) full: Cell<bool>,
-    /// Whether there is room for what the daemon is told.
+    /// Whether the ring buffer of drop events has room.
     pub(crate) hears: bool,
     /// How many of the next exchanges are lost to another CPU.
     pub(crate) lost_races: Cell<u32>,
@@ -105,11 +105,11 @@ pub(crate) struct TestHost {
     rows: RefCell<HashMap<(WordTable, RowKey), u64>>,
     counted: RefCell<Vec<(u32, u64)>>,
     notes: RefCell<[u64; NOTES]>,
-    /// The frame that is under way.
+    /// The current frame.
     frame: RefCell<Vec<u8>>,
 }
 
-/// A packet that is handed over does not come back.
+/// Ends a program by unwinding: a tail call does not return.
 struct HandedOver(Successor);
 
 impl TestHost {
@@ -184,12 +184,12 @@ impl TestHost {
         }
     }
 
-    /// Why a frame ended.
+    /// The reason that a frame ends with.
     pub(crate) fn reason(&self, bytes: &[u8]) -> Reason {
         self.end(bytes).reason
     }
 
-    /// How many of so many frames pass.
+    /// How many of `times` equal frames pass.
     pub(crate) fn passed(&self, bytes: &[u8], times: u32) -> u32 {
         (0..times).filter(|_| self.end(bytes).verdict == Verdict::Pass).count() as u32
     }

@@ -1,4 +1,4 @@
-//! Policies as numbers, from rates in words. Nothing is taken out of bursts: what a test says is what holds.
+//! Policies as numbers, from rates in words. Nothing is taken out of bursts, so limits hold exactly as a test writes them.
 
 use std::{boxed::Box, vec::Vec};
 
@@ -38,7 +38,7 @@ pub(crate) fn limit(rate: &str) -> Limit {
     parse_rate(rate).unwrap().limit().unwrap()
 }
 
-/// Limits that are asked together, without a prefilter.
+/// A set of limits without a prefilter.
 pub(crate) fn set(rates: &[&str]) -> LimitSet {
     let mut set = LimitSet { limit_count: rates.len() as u64, ..LimitSet::NONE };
     let limits: Vec<Limit> = rates.iter().map(|rate| limit(rate)).collect();
@@ -54,13 +54,13 @@ pub(crate) fn set(rates: &[&str]) -> LimitSet {
     set
 }
 
-/// Limits behind a prefilter whose cells give out an eighth.
+/// A set of limits with a prefilter whose cells give out an eighth.
 pub(crate) fn prefiltered(rates: &[&str]) -> LimitSet {
     let set = set(rates);
     LimitSet { prefilter_tolerance_q8: set.longest_tolerance_q8 / 8, ..set }
 }
 
-/// A total of which untracked sources have three quarters, packet by packet.
+/// A total of which untracked sources may use three quarters, charged packet by packet.
 pub(crate) fn total(rate: &str) -> Total {
     let limit = limit(rate);
     Total { limit, untracked_tolerance_q8: limit.tolerance_q8 / 4 * 3, portion_q8: 0 }
@@ -78,7 +78,7 @@ pub(crate) fn window(rate: &str, kind: WindowKind) -> WindowLimit {
     }
 }
 
-/// One level of IPv4 prefixes, each of which may have so many times what the limits give a source.
+/// Prefix aggregation with one IPv4 level, whose prefixes may send `multiple` times what the limits give a source.
 pub(crate) fn aggregated(set: &LimitSet, prefix: u32, multiple: u64) -> Aggregation {
     let tolerance_q8 = set.longest_tolerance_q8;
     let mut aggregation = Aggregation {

@@ -1,4 +1,4 @@
-//! Every word of every table in one map; one that was never written is zero.
+//! Every word of every table in one map; a word that was never written is zero.
 
 use std::vec::Vec;
 
@@ -13,10 +13,10 @@ use crate::{
     tables::{InsertError, Lane},
 };
 
-/// Which word of a table.
+/// A table and the number of a word in it.
 pub(crate) type WordPlace = (WordTable, u64);
 
-/// Words between the beginnings of two rows, more than any row has.
+/// Words from one row to the next: more than any row has.
 const ROW: u64 = 16;
 
 impl TestHost {
@@ -34,12 +34,12 @@ impl TestHost {
         keys
     }
 
-    /// Forgets the rows of a table.
+    /// Removes all rows of a table.
     pub(crate) fn evict(&self, table: WordTable) {
         self.rows.borrow_mut().retain(|(other, _), _| *other != table);
     }
 
-    /// What was spent of a lease, and what was asked for beyond it.
+    /// Units spent of a lease, and units needed beyond it.
     pub(crate) fn spent(&self, place: u32) -> [u64; 2] {
         let first = self.find(Row::Spent(place)).unwrap();
         [0, 1].map(|word| self.read(Self::along(first, word)))
@@ -52,7 +52,7 @@ impl Rows for TestHost {
     fn find(&self, row: Row) -> Option<WordPlace> {
         match row.place() {
             (table, RowPlace::Key(key)) => Some((table, *self.rows.borrow().get(&(table, key))?)),
-            // A place that no array has.
+            // An index that no array has.
             (_, RowPlace::Index(u32::MAX)) => None,
             (table, RowPlace::Index(index)) => Some((table, u64::from(index) * ROW)),
         }

@@ -1,4 +1,4 @@
-//! What becomes of packets of services that drop nothing, mark or reject.
+//! Packets for services that drop nothing, mark or reject.
 
 extern crate std;
 
@@ -16,7 +16,7 @@ use crate::{
     testbed::{FrameEnd, IpFrame, TestHost, empty, set, total, udp},
 };
 
-/// A service that has two packets a day of each source, and what becomes of the others.
+/// A policy with a service that admits two packets a day of each source, and `on_limit` for the others.
 fn policy(on_limit: OnLimit) -> Box<Policy> {
     let mut policy = empty();
     policy.source.set = set(&["1000 packets/s"]);
@@ -32,7 +32,7 @@ fn policy(on_limit: OnLimit) -> Box<Policy> {
     policy
 }
 
-/// What becomes of the third datagram of a source.
+/// The end of the third datagram of a source.
 fn third(host: &TestHost) -> FrameEnd {
     let frame = udp([0, 1], 53, 8);
     assert_eq!(host.passed(&frame, 2), 2);
@@ -102,7 +102,7 @@ fn what_a_service_lets_pass_costs_the_host_and_is_dropped_when_the_host_has_noth
         host.policy.mode = mode as u32;
         host.policy.host_total_count = 1;
         host.policy.host_totals[0] = total("8 packets/day");
-        // Two within the limits. Nobody vouches for those that are waived: they find three quarters of eight, less these two.
+        // Two are within the limits. Waived packets count as those of untracked sources: they find three quarters of eight, less these two.
         let frame = udp([0, 1], 53, 8);
         let ends: Vec<FrameEnd> = (0..100).map(|_| host.end(&frame)).collect();
         let is_waived = |end: &&FrameEnd| end.fate == Fate::Waived && end.reason == Reason::LimitPackets;

@@ -1,4 +1,4 @@
-//! When an attack begins and when it is over, from one look at the counters a second.
+//! The detector of attacks. It looks at the counters once a second and decides when an attack begins and when it is over.
 //!
 //! | | begins | is over |
 //! |---|---|---|
@@ -26,27 +26,27 @@ use crate::{drops::Sighting, policy::AttackPolicy};
 const MOST: usize = 16;
 /// Looks in a row that begin an attack.
 const LOOKS: u32 = 2;
-/// Looks that an average of calm times is over, about.
+/// About how many looks the average of a calm target covers.
 const MEMORY: f64 = 60.0;
-/// Looks that it takes before an average says something.
+/// Calm looks that an average needs before a report shows it.
 const ENOUGH: u32 = 5;
-/// Time between two updates.
+/// Milliseconds between two updates about one attack.
 const UPDATE_MS: u64 = 60_000;
 /// Drop events that are remembered for an attack that begins.
 const RECENT: usize = 512;
 /// Sampled packets that are remembered for an attack that begins.
 const RECENT_SAMPLES: usize = 32_768;
-/// How old drop events may be.
+/// The greatest age of a drop event that counts for an attack that begins, in milliseconds.
 const RECENT_MS: u64 = 5_000;
 
-/// What one look at the counters brought.
+/// The result of one look at the counters.
 #[derive(Clone, Debug)]
 pub struct Glance {
     /// Now, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Since the look before.
+    /// Milliseconds since the look before.
     pub span_ms: u64,
-    /// What came in meanwhile; every target that there is.
+    /// The load of every target since the look before.
     pub loads: BTreeMap<AttackTarget, Load>,
     /// Whether the attack state is `flood`.
     pub flood: bool,
@@ -64,7 +64,7 @@ pub enum AttackNews {
 }
 
 impl AttackNews {
-    /// What is known of the attack.
+    /// Returns the report of the attack.
     pub fn report(&self) -> &AttackReport {
         match self {
             Self::Begin(report) | Self::Update(report) | Self::End(report) => report,
@@ -72,14 +72,14 @@ impl AttackNews {
     }
 }
 
-/// Follows all targets.
+/// Follows the load of all targets and finds the attacks among them.
 #[derive(Debug)]
 pub struct Detector {
     next: u64,
     ongoing: BTreeMap<AttackTarget, Ongoing>,
     calm: BTreeMap<AttackTarget, Calm>,
     recent: VecDeque<Arc<Sighting>>,
-    /// Sampled packets of the last two seconds, while something is about to begin.
+    /// The sampled packets of the last looks, kept only while an attack is about to begin.
     recent_samples: VecDeque<SampledPart>,
 }
 
@@ -118,16 +118,16 @@ struct Calm {
 /// Load above the thresholds that is not called an attack yet.
 #[derive(Debug, Default)]
 struct Above {
-    /// What came in meanwhile.
+    /// The load since the last calm look.
     load: Load,
-    /// For how many milliseconds.
+    /// The milliseconds in which this load came in.
     span_ms: u64,
-    /// How many looks in a row saw it.
+    /// How many looks in a row were above the thresholds.
     looks: u32,
 }
 
 impl Detector {
-    /// From attacks that went on when the daemon before ended, and the number of the next.
+    /// Makes a detector from the number of the next attack and the attacks that went on when the daemon before ended.
     pub fn new(next: u64, going_on: Vec<AttackReport>) -> Self {
         let resumed = |report: AttackReport| {
             let evidence = Evidence::of(&report);
@@ -145,12 +145,12 @@ impl Detector {
         }
     }
 
-    /// Attacks that go on.
+    /// Returns the reports of the attacks that go on.
     pub fn ongoing(&self) -> impl Iterator<Item = &AttackReport> {
         self.ongoing.values().map(|ongoing| &ongoing.report)
     }
 
-    /// The number of the last attack; 0 before the first.
+    /// Returns the number of the last attack; 0 before the first.
     pub fn last_number(&self) -> u64 {
         self.next.saturating_sub(1)
     }
@@ -167,7 +167,7 @@ impl Detector {
         self.recent.push_back(Arc::clone(sighting));
     }
 
-    /// Whether packets that are refused should be sampled: something is attacked, or seems to be.
+    /// Whether refused packets should be sampled: the host or a service is attacked, or an attack on one is about to begin.
     pub fn is_alert(&self) -> bool {
         let has_packets = |target: &AttackTarget| !matches!(target, AttackTarget::Api(_));
         self.ongoing.keys().any(has_packets) || self.is_about_to_begin()
@@ -196,12 +196,12 @@ impl Detector {
         }
     }
 
-    /// Writes down that something was changed, in every attack that goes on.
+    /// Adds a change of the policy, a list or a setting to the report of every attack that goes on.
     pub fn note(&mut self, unix_ms: u64, what: &str) {
         self.ongoing.values_mut().for_each(|ongoing| ongoing.report.note(unix_ms, what));
     }
 
-    /// Takes in one look. What is new.
+    /// Takes in one look, and returns the attacks that have begun, gone on for a minute or ended.
     pub fn observe(&mut self, glance: &Glance, policy: &AttackPolicy) -> Vec<AttackNews> {
         let mut news = Vec::new();
         self.end_without_target(&glance.loads, &mut news);
@@ -220,7 +220,7 @@ impl Detector {
         news
     }
 
-    /// Whether what came in for a target counts for the host: a packet counts for one attack, also if that has only begun to begin.
+    /// Whether the load of a target counts for the host. The load of a service counts for the service alone once it is above the thresholds.
     fn is_for_host(&self, target: &AttackTarget) -> bool {
         match target {
             AttackTarget::Host => true,
@@ -232,13 +232,13 @@ impl Detector {
         }
     }
 
-    /// Whose attack a packet for a service, or for none, is part of, if there is one.
+    /// Returns the target whose attack a packet for a service, or for none, counts for.
     fn target_of(&self, service: Option<&str>) -> AttackTarget {
         let own = service.map(|name| AttackTarget::Service(name.into()));
         own.filter(|target| !self.is_for_host(target)).unwrap_or(AttackTarget::Host)
     }
 
-    /// Whether a packet for a service, or for none, is part of an attack that begins now.
+    /// Whether a packet for a service, or for none, counts for an attack on `target` that begins now.
     fn begins_with(&self, target: &AttackTarget, service: Option<&str>) -> bool {
         match target {
             AttackTarget::Host => self.target_of(service) == AttackTarget::Host,
@@ -247,7 +247,7 @@ impl Detector {
         }
     }
 
-    /// Attacks on services and APIs that the policy does not have any more.
+    /// Ends attacks on services and APIs that the policy does not have any more.
     fn end_without_target(&mut self, loads: &BTreeMap<AttackTarget, Load>, news: &mut Vec<AttackNews>) {
         self.calm.retain(|target, _| loads.contains_key(target));
         let gone: Vec<AttackTarget> =
@@ -278,7 +278,7 @@ impl Detector {
             }
             return;
         }
-        // Services and APIs have rooms of their own: attacks on one kind must not hide those on the other.
+        // The bound MOST holds for services and for APIs apart: attacks on services must not hide attacks on APIs.
         let kind = std::mem::discriminant(target);
         let own = self.ongoing.keys().filter(|other| std::mem::discriminant(*other) == kind).count();
         let has_room = own < MOST;
@@ -335,7 +335,7 @@ impl Calm {
 }
 
 impl Ongoing {
-    /// Adds one look. Whether the attack is over, and whether an update is due.
+    /// Adds one look, and returns whether the attack is over and whether an update is due.
     fn add(&mut self, load: &Load, glance: &Glance, threshold: Threshold, end_after_ms: u64) -> (bool, bool) {
         let usual = (self.blocked_before * glance.span_ms as f64 / 1_000.0) as u64;
         let packets = load.blocked.packets.saturating_sub(usual);
@@ -363,7 +363,7 @@ impl Ongoing {
     }
 }
 
-/// What one second is held against.
+/// The thresholds of one target that its load is compared with.
 #[derive(Clone, Copy, Debug)]
 struct Threshold {
     per_second: u64,
@@ -384,7 +384,7 @@ impl Threshold {
         per_second(refused, span_ms) >= self.per_second && is_large_part
     }
 
-    /// Half of what began it keeps it going.
+    /// Whether an attack goes on: half of the refused packets per second that begin an attack keep it going.
     fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
         let is_large_part = self.flood || refused.saturating_mul(8) >= passed;
         per_second(refused, span_ms).saturating_mul(2) >= self.per_second && is_large_part

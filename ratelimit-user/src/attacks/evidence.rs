@@ -1,4 +1,4 @@
-//! Who was seen to send what was refused: from sampled packets, or from drop events where nothing could be sampled.
+//! The senders of refused packets, as seen in sampled packets, or in drop events where packets could not be sampled.
 
 use super::{
     frequent::{Frequent, FrequentTally},
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::{drops::Sighting, policy::Prefix, stats::ReasonCount};
 
-/// Sources that are told apart; a flood from more looks like one from at least so many.
+/// Sources that are told apart. A flood from more sources is reported as one from at least this many.
 const SOURCES: usize = 4_096;
 /// Prefixes and ports that are told apart.
 const OTHERS: usize = 512;
 /// Rows of each list in a report.
 const SHOWN: usize = 10;
 
-/// What was seen of one attack.
+/// The senders and ports of one attack, as far as they were seen.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     counted_by: CountedBy,
     samples: u64,
-    /// Of these, those of sources that were not known before.
+    /// Of the samples, those whose source was not known when they came.
     first_seen: u64,
     sources: Frequent<Prefix>,
     prefixes: Frequent<Prefix>,
@@ -42,11 +42,11 @@ impl Evidence {
         }
     }
 
-    /// What a report says already: none for a new one, and that of the daemon before for one that goes on.
+    /// Reads the evidence back from a report. A new report has none; the report of an attack that the daemon before saw begin has some.
     pub(super) fn of(report: &AttackReport) -> Self {
         let mut evidence = Self::new(report.counted_by);
         evidence.samples = report.samples;
-        // What a report calls spoofed stays so until more is known.
+        // An attack that its report calls spoofed stays spoofed until samples say otherwise.
         let is_spoofed = report.summary.kind == AttackKind::Spoofed;
         evidence.first_seen = if is_spoofed { report.samples } else { report.sources_seen };
         for row in &report.sources {
@@ -64,7 +64,7 @@ impl Evidence {
         evidence
     }
 
-    /// Takes in a drop event, unless samples say more.
+    /// Takes in a drop event, unless the evidence is counted by samples, which say more.
     pub(super) fn see(&mut self, sighting: &Sighting) {
         if self.counted_by == CountedBy::DropEvents {
             let once = FrequentTally { samples: 1, packets: 1, over: 0, variance: 0.0 };
@@ -78,7 +78,7 @@ impl Evidence {
             return;
         }
         if self.counted_by == CountedBy::DropEvents {
-            // What drop events say is not how much: both do not add up.
+            // Drop events are not weighted, so they cannot be added to estimates from samples: the evidence begins anew.
             *self = Self::new(CountedBy::Samples);
         }
         for witness in witnesses {
@@ -106,12 +106,12 @@ impl Evidence {
         }
     }
 
-    /// How many senders there seem to be, and what they send from.
+    /// Sums up how many senders there seem to be, and which source ports they use.
     pub(super) fn senders(&self) -> Senders {
         let (mut reflected, mut with_origin) = (0, 0);
         for (origin, tally) in self.origins.all() {
             with_origin += tally.packets;
-            // Without what it took over from others: only what was surely seen.
+            // Only packets that were surely seen count, without those that the tally took over from a rarer value.
             reflected += if origin.is_reflector() { tally.packets - tally.over } else { 0 };
         }
         let packets = self.sources.all().map(|(_, tally)| tally.packets).sum();
@@ -127,7 +127,7 @@ impl Evidence {
         }
     }
 
-    /// Names the kind of attack in its report, and who was seen.
+    /// Writes the kind of the attack and the senders that were seen into its report.
     pub(super) fn conclude(&self, report: &mut AttackReport) {
         self.tell(report);
         let volumes = |count: &ReasonCount| {
@@ -137,7 +137,7 @@ impl Evidence {
         report.summary.kind = AttackKind::of(&report.summary.target, &reasons, self.senders());
     }
 
-    /// Writes what is known into a report.
+    /// Writes the lists of sources, prefixes and ports into a report.
     pub(super) fn tell(&self, report: &mut AttackReport) {
         report.counted_by = self.counted_by;
         report.samples = self.samples;
@@ -156,7 +156,7 @@ impl Evidence {
         let is_estimate = self.counted_by == CountedBy::Samples;
         let row = |(value, tally): (T, FrequentTally)| Frequency {
             value: text(&value),
-            // As it was before packets were estimated: what took over the place of another counts its events.
+            // With drop events, a value counts the events that it took over from a rarer value as well.
             samples: if is_estimate { tally.samples } else { tally.packets },
             packets: is_estimate.then_some(tally.packets),
             error_packets: is_estimate.then(|| tally.error_packets()),
@@ -165,7 +165,7 @@ impl Evidence {
     }
 }
 
-/// Takes in a row of a report; its error is kept as what it may be too high by.
+/// Takes in a row of a report. Its error is kept as the number of packets by which the tally may be too high.
 fn read<T: Ord + std::hash::Hash + Clone>(row: &Frequency, value: Option<T>, frequent: &mut Frequent<T>) {
     let Some(value) = value else { return };
     let packets = row.packets.unwrap_or(row.samples);

@@ -1,5 +1,5 @@
-//! What occurs most often in a stream, in bounded memory: the space-saving algorithm. A new value takes the place of the rarest and its count; a count is too
-//! large by at most what it took over.
+//! The most frequent values of a stream, in bounded memory: the space-saving algorithm. A new value takes the place and the count of the rarest one, so a count
+//! is too large by at most the count that it took over.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,27 +9,27 @@ use std::{
 /// Half of a 95 % interval, in standard deviations.
 const CONFIDENCE: f64 = 1.96;
 
-/// What is known of one value.
+/// The counts of one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct FrequentTally {
-    /// How often it was seen since it has a place.
+    /// How often the value was seen since it has a place.
     pub(super) samples: u64,
-    /// Packets that these stand for, and those of the value whose place it took.
+    /// Packets that these samples stand for, plus the packets of the rarer value whose place this one took.
     pub(super) packets: u64,
-    /// Of these, what it took over.
+    /// Of the packets, those taken over from the rarer value.
     pub(super) over: u64,
-    /// The variance of the packets, because not every packet was looked at.
+    /// The variance of `packets`, because not every packet was sampled.
     pub(super) variance: f64,
 }
 
 impl FrequentTally {
-    /// How far the packets may be from the truth, nineteen times out of twenty.
+    /// Returns by how many packets the tally may be wrong, with a probability of 95 %.
     pub(super) fn error_packets(&self) -> u64 {
         self.over + (CONFIDENCE * self.variance.sqrt()).ceil() as u64
     }
 }
 
-/// Values with their tallies.
+/// The most frequent values of a stream, with their tallies.
 #[derive(Clone, Debug)]
 pub(super) struct Frequent<T> {
     room: usize,
@@ -39,12 +39,12 @@ pub(super) struct Frequent<T> {
 }
 
 impl<T: Ord + Hash + Clone> Frequent<T> {
-    /// Room for so many values.
+    /// Makes an empty collection with room for `room` values.
     pub(super) fn new(room: usize) -> Self {
         Self { room, tallies: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// Counts a value. Whether it has a place only since then.
+    /// Counts a value, and returns whether the value had no place before.
     pub(super) fn see(&mut self, value: &T, seen: FrequentTally) -> bool {
         let known = self.tallies.get(value).copied();
         let before = match known {
@@ -69,7 +69,7 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
         known.is_none()
     }
 
-    /// The most frequent, most frequent first.
+    /// Returns at most `most` values with their tallies, the most frequent first.
     pub(super) fn top(&self, most: usize) -> Vec<(T, FrequentTally)> {
         let newest = self.order.iter().rev().take(most);
         newest
@@ -77,12 +77,12 @@ impl<T: Ord + Hash + Clone> Frequent<T> {
             .collect()
     }
 
-    /// All values, with their tallies.
+    /// Returns all values with their tallies.
     pub(super) fn all(&self) -> impl Iterator<Item = (&T, &FrequentTally)> {
         self.tallies.iter()
     }
 
-    /// How many different values are known; `room` means at least so many.
+    /// Returns how many different values have a place; if this is `room`, there may have been more.
     pub(super) fn known(&self) -> usize {
         self.tallies.len()
     }

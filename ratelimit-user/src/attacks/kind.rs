@@ -1,4 +1,4 @@
-//! What an attack is made of.
+//! The kind of an attack: which packets or requests it is made of.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{load::Volume, target::AttackTarget};
 
-/// What an attack is made of, as far as that is known by now.
+/// The kind of an attack, as far as it is known by now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttackKind {
-    /// One or two sources over their limits, who sent most of it.
+    /// One or two sources over their limits sent most of the refused packets.
     OneSource,
-    /// Sources over their limits, or over what they may have together.
+    /// Many sources over their limits, or over a total that they share.
     #[default]
     ManySources,
-    /// Sources without state, more than get some: most of them forged.
+    /// Untracked sources, more than get an entry: most of their addresses are forged.
     Spoofed,
-    /// SYNs over a limit or answered with cookies that nobody acknowledged, and TCP that belongs to no connection.
+    /// SYNs over a limit or answered with cookies that nobody acknowledged, and TCP packets that belong to no connection.
     Syn,
     /// Fragments over a limit.
     Fragments,
-    /// Answers that nobody asked for, from ports of services that answer with more than they are sent.
+    /// UDP answers that this host did not ask for, from ports of services whose answers are larger than their questions.
     Reflection,
     /// Packets whose headers contradict themselves or are cut off.
     Malformed,
@@ -32,36 +32,37 @@ pub enum AttackKind {
     Requests,
 }
 
-/// What is known of who sent it.
+/// The senders of refused packets, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Senders {
     /// Sampled packets, or drop events.
     pub(super) samples: u64,
-    /// Different sources among them, as far as they are told apart.
+    /// Different sources among the samples, as far as they are told apart.
     pub(super) sources: usize,
-    /// Packets that the samples stand for, and those of the two sources that sent most, as far as they were surely seen.
+    /// Packets that the samples stand for.
     pub(super) packets: u64,
+    /// Of these packets, those of the two sources that sent most, as far as they were surely seen.
     pub(super) of_two: u64,
-    /// Samples of sources that were not known when they came.
+    /// Samples whose source was not known when they came.
     pub(super) first_seen: u64,
-    /// Packets whose source port is one that reflections come from.
+    /// Packets whose source port is one of a reflector.
     pub(super) reflected: u64,
     /// Packets whose source port is known.
     pub(super) with_origin: u64,
 }
 
 impl Senders {
-    /// Whether most packets come from ports of reflectors, and from more than two of them: one server that answers too much is one source.
+    /// Whether most packets come from ports of reflectors, and from more than two sources: one server that answers too much is one source.
     fn are_reflectors(&self) -> bool {
         self.sources > 2 && self.reflected * 2 > self.with_origin
     }
 }
 
-/// Samples that are too few to say that sources are never seen twice.
+/// Fewer samples than this are too few to conclude that sources are not seen twice.
 const FEW: u64 = 200;
 
 impl AttackKind {
-    /// As in reports and metrics.
+    /// Returns the name of the kind in reports and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::OneSource => "one_source",
@@ -76,7 +77,7 @@ impl AttackKind {
         }
     }
 
-    /// From what was refused so far and from who was seen: the kind of most packets.
+    /// Returns the kind that most refused packets belong to, by their reason and, where the reason does not decide, by their senders.
     pub(super) fn of(target: &AttackTarget, reasons: &BTreeMap<String, Volume>, senders: Senders) -> Self {
         if matches!(target, AttackTarget::Api(_)) {
             return Self::Requests;
@@ -92,7 +93,7 @@ impl AttackKind {
         }
         let most = packets.into_iter().max_by_key(|(sum, _)| *sum).and_then(|(_, kind)| kind);
         match most {
-            // Reflectors have no state here and answer in fragments: what limits say of them is less than what their ports say.
+            // Reflectors are untracked sources and answer in fragments, so their ports say more than the reason of the refusal.
             None | Some(Self::Spoofed | Self::Fragments) if senders.are_reflectors() => Self::Reflection,
             Some(kind) => kind,
             None => by_senders(senders),
@@ -100,7 +101,7 @@ impl AttackKind {
     }
 }
 
-/// The kind that a reason alone tells.
+/// Returns the kind of attack that a reason alone decides, if it does.
 fn told_by(reason: Reason) -> Option<AttackKind> {
     match reason {
         Reason::LimitSyns | Reason::CookieSent | Reason::CookieInvalid => Some(AttackKind::Syn),
@@ -116,7 +117,7 @@ fn told_by(reason: Reason) -> Option<AttackKind> {
     }
 }
 
-/// Over limits of packets and bytes: who sends decides.
+/// Returns the kind of an attack whose reasons do not decide it, such as limits of packets and bytes: the senders decide.
 fn by_senders(senders: Senders) -> AttackKind {
     let Senders { samples, first_seen, packets, of_two, .. } = senders;
     if of_two * 2 > packets {
@@ -132,7 +133,7 @@ fn by_senders(senders: Senders) -> AttackKind {
 mod tests {
     use super::*;
 
-    /// So many sources that send as much each, seen once or more often.
+    /// Senders that sent the same number of samples each.
     fn alike(samples: u64, sources: usize) -> Senders {
         let first_seen = sources as u64;
         let of_two = (samples * 2 / first_seen.max(1)).min(samples);

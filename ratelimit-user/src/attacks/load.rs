@@ -1,4 +1,4 @@
-//! What came in between two looks at the counters, for each target.
+//! The load of each target between two looks at the counters.
 
 use std::collections::BTreeMap;
 
@@ -25,28 +25,28 @@ impl Volume {
     }
 }
 
-/// What came in for one target.
+/// The packets or requests that came in for one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// What passed within every limit.
+    /// Packets that passed within every limit.
     pub passed: Volume,
-    /// What was refused because its source is blocked.
+    /// Packets that were refused because their source is blocked.
     pub blocked: Volume,
-    /// What was refused by reason: dropped, rejected, marked, or what a trial let pass. Of SYNs that were answered with cookies those that nobody acknowledged.
+    /// Refused packets by reason: dropped, rejected, marked, or let pass by a trial. SYNs answered with cookies count if nobody acknowledged the cookie.
     pub refused: BTreeMap<&'static str, Volume>,
-    /// Of what was refused, what passed because the policy or the service is on trial.
+    /// Of the refused packets, those that passed because the policy or the service is on trial.
     pub waived: Volume,
 }
 
 impl Load {
-    /// Everything that was refused, but for blocked sources.
+    /// Returns all refused packets, without those of blocked sources.
     pub fn all_refused(&self) -> Volume {
         let mut all = Volume::default();
         self.refused.values().for_each(|volume| all.add(*volume));
         all
     }
 
-    /// Adds what came in for another target.
+    /// Adds another load.
     pub fn add(&mut self, other: &Self) {
         self.passed.add(other.passed);
         self.blocked.add(other.blocked);
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// A SYN whose cookie came back was no attack.
+    /// Takes SYNs whose cookies were acknowledged out of the refused packets.
     fn forgive_acknowledged(&mut self, acknowledged: u64) {
         let Some(sent) = self.refused.get_mut(Reason::CookieSent.name()) else { return };
         let left = sent.packets.saturating_sub(acknowledged);
@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// The counters at one look, by name.
+/// The counters at one look, by the names of services and APIs.
 #[derive(Clone, Debug, Default)]
 pub struct Tallied {
     packets: BTreeMap<String, Vec<(Reason, Fate, Counter)>>,
@@ -89,7 +89,7 @@ pub struct Tallied {
 }
 
 impl Tallied {
-    /// From the kernel's counters with the names of services, and from decisions as (API, outcome, count).
+    /// Sorts the kernel's counters by the names of services, and decisions, as (API, outcome, count), by API.
     pub fn new(counts: &[Count], services: &Places, decisions: &[(String, String, u64)]) -> Self {
         let names: BTreeMap<u32, &str> =
             services.iter().map(|(index, name)| (index as u32 + 1, name)).collect();
@@ -99,7 +99,7 @@ impl Tallied {
                 0 => "",
                 index => match names.get(&index) {
                     Some(name) => name,
-                    // A service that is gone.
+                    // The policy does not have this service any more.
                     None => continue,
                 },
             };
@@ -116,7 +116,7 @@ impl Tallied {
         counted
     }
 
-    /// What came since an earlier look. Who was not there then has nothing to compare with.
+    /// Returns the loads since an earlier look. Services and APIs that the earlier look did not have are left out.
     pub fn since(&self, before: &Self) -> BTreeMap<AttackTarget, Load> {
         let mut loads = BTreeMap::new();
         for (name, counters) in &self.packets {
@@ -148,7 +148,7 @@ fn load(now: &[(Reason, Fate, Counter)], then: &[(Reason, Fate, Counter)]) -> Lo
     let (mut load, mut acknowledged) = (Load::default(), 0);
     for (reason, fate, counter) in now {
         let before = then.iter().find(|(other, of, _)| other == reason && of == fate);
-        // Maps that were made anew count from 0: what they lack is not negative.
+        // Maps that were made anew count from 0, so a counter may be lower than before: the difference is then 0, not negative.
         let (packets, bytes) = before.map_or((0, 0), |(_, _, before)| (before.packets, before.bytes));
         let volume = Volume {
             packets: counter.packets.saturating_sub(packets),

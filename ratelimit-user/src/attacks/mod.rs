@@ -1,4 +1,4 @@
-//! Attacks as things: when one begins and ends, and what is said of it afterwards. Pure: time and counts are arguments.
+//! Attacks: when one begins and ends, and the report about it. Everything here is pure: time and counts are arguments.
 //!
 //! ```text
 //!   counters of one look -> Load per target -> Detector -> Begin, Update, End with an AttackReport

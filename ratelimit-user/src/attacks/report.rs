@@ -1,4 +1,4 @@
-//! What is said of one attack: in lists, in files, to webhooks.
+//! The report of one attack, for lists, files and webhooks.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +13,18 @@ const LETTERS: usize = 300;
 /// One attack in a list. Of an attack on an API, packets are requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttackSummary {
-    /// Counts attacks on this host, across restarts.
+    /// The number of the attack; numbers go on across restarts of the daemon.
     pub number: u64,
     /// The target of the attack.
     #[serde(flatten)]
     pub target: AttackTarget,
-    /// What the attack is made of, as far as that is known by now.
+    /// The kind of the attack, as far as it is known by now.
     pub kind: AttackKind,
     /// When the first second above the thresholds began: UTC, RFC 3339.
     pub begin: String,
     /// When the last second above the thresholds ended; absent while the attack goes on.
     pub end: Option<String>,
-    /// From begin to end, or until now.
+    /// Seconds from begin to end, or until now.
     pub seconds: u64,
     /// Refused packets, without those of blocked sources.
     pub refused_packets: u64,
@@ -41,29 +41,29 @@ pub struct AttackSummary {
 /// Everything that is known of one attack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttackReport {
-    /// What a list shows of it.
+    /// The part of the report that lists show.
     #[serde(flatten)]
     pub summary: AttackSummary,
     /// When most packets were refused in one second.
     pub peak_at: String,
     /// Refused packets by reason.
     pub reasons: Vec<ReasonCount>,
-    /// Packets of sources that are blocked, as far as they are more than before the attack.
+    /// Packets of blocked sources, beyond the average before the attack.
     pub blocked_packets: u64,
-    /// Packets that passed within every limit in a second before the attack, on average over about a minute; absent if nobody looked for long enough.
+    /// Packets per second that passed within every limit before the attack, on average over about a minute; absent if the daemon had not watched for long enough.
     pub passed_before_per_second: Option<u64>,
-    /// Packets that passed within every limit in a second of the attack, on average.
+    /// Packets per second that passed within every limit during the attack, on average.
     pub passed_during_per_second: u64,
     /// Packets that passed within every limit in the worst second.
     pub passed_lowest_per_second: u64,
     /// Packets that passed within every limit during the attack.
     pub passed_packets: u64,
-    /// What the lists below were made of.
+    /// Whether the lists below were made from samples or from drop events.
     #[serde(default)]
     pub counted_by: CountedBy,
-    /// Sampled packets, or drop events, that they were made of.
+    /// Sampled packets, or drop events, that the lists below were made of.
     pub samples: u64,
-    /// Different sources among these, at most as many as are told apart.
+    /// Different sources among the samples, at most as many as are told apart.
     pub sources_seen: u64,
     /// Sources that were refused most often.
     pub sources: Vec<Frequency>,
@@ -74,11 +74,11 @@ pub struct AttackReport {
     /// Source ports that were refused most often; drop events do not tell them.
     #[serde(default)]
     pub source_ports: Vec<Frequency>,
-    /// What operators and the daemon changed meanwhile.
+    /// Changes that operators and the daemon made during the attack.
     pub changes: Vec<Meanwhile>,
     /// Changes that found no room in the report.
     pub changes_left_out: u64,
-    /// How the attack went.
+    /// The refused and passed packets per second over the time of the attack.
     pub timeline: Timeline,
     /// How often the daemon began anew while the attack went on.
     pub restarts: u64,
@@ -88,22 +88,22 @@ pub struct AttackReport {
     pub begin_unix_ms: u64,
     /// The last second above the thresholds, in milliseconds since 1970.
     pub last_unix_ms: u64,
-    /// Time that was looked at.
+    /// Milliseconds that the daemon watched the attack.
     pub watched_ms: u64,
 }
 
-/// What lists of a report were made of.
+/// Whether the lists of a report were made from samples or from drop events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountedBy {
-    /// Drop events: who was there, not how much each sent.
+    /// Drop events: they tell which sources were seen, not how much each one sent.
     #[default]
     DropEvents,
     /// Packets that were sampled while the attack went on.
     Samples,
 }
 
-/// Something that occurs often among what was refused.
+/// A source, prefix or port that occurs often among refused packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frequency {
     /// A source, a prefix or a port.
@@ -113,33 +113,33 @@ pub struct Frequency {
     /// Refused packets, estimated from sampled ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Nineteen times out of twenty the packets are not more than this away from the truth.
+    /// By how many packets the estimate may be wrong, with a probability of 95 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_packets: Option<u64>,
 }
 
-/// Something that was changed during an attack.
+/// A change that was made during an attack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meanwhile {
-    /// When: UTC, RFC 3339.
+    /// The time of the change: UTC, RFC 3339.
     pub at: String,
-    /// What was changed, as a sentence.
+    /// The change, as a sentence.
     pub what: String,
 }
 
-/// What one look adds to a report.
+/// The time and the blocked packets that one look adds to a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportStep {
     /// Now, in milliseconds since 1970.
     pub(super) unix_ms: u64,
-    /// Since the look before.
+    /// Milliseconds since the look before.
     pub(super) span_ms: u64,
-    /// Packets of blocked sources in that time, beyond those of calm times.
+    /// Packets of blocked sources since the look before, beyond the average before the attack.
     pub(super) blocked: Volume,
 }
 
 impl AttackReport {
-    /// An attack that begins at a moment.
+    /// Makes the report of an attack that begins at `begin_unix_ms`, with `before` packets per second passing before it.
     pub fn new(number: u64, target: AttackTarget, begin_unix_ms: u64, before: Option<u64>) -> Self {
         Self {
             summary: AttackSummary {
@@ -180,7 +180,7 @@ impl AttackReport {
         }
     }
 
-    /// Adds what came in since the look before.
+    /// Adds the load since the look before.
     pub(super) fn add(&mut self, load: &Load, moment: ReportStep) {
         let ReportStep { unix_ms, span_ms, blocked } = moment;
         let refused = load.all_refused();
@@ -224,7 +224,7 @@ impl AttackReport {
         self.reasons.sort_by_key(|count| std::cmp::Reverse(count.packets));
     }
 
-    /// Writes down that something was changed.
+    /// Adds a change to the report.
     pub(super) fn note(&mut self, unix_ms: u64, what: &str) {
         if self.changes.len() >= CHANGES {
             self.changes_left_out += 1;
@@ -234,14 +234,14 @@ impl AttackReport {
         self.changes.push(Meanwhile { at: moment::utc_ms(unix_ms), what });
     }
 
-    /// Ends it with its last second above the thresholds.
+    /// Ends the attack with its last second above the thresholds.
     pub(super) fn close(&mut self, why: &str) {
         self.summary.end = Some(moment::utc_ms(self.last_unix_ms));
         self.summary.seconds = self.last_unix_ms.saturating_sub(self.begin_unix_ms) / 1_000;
         self.ended_because = Some(why.to_owned());
     }
 
-    /// What a daemon makes of an attack that it finds going on when it starts: one that was seen not long ago goes on, any other has ended.
+    /// Decides at the start of a daemon whether an attack goes on: if its last second above the thresholds is further back than `longest_gap_ms`, it has ended.
     pub fn found_at_start(&mut self, unix_ms: u64, longest_gap_ms: u64) {
         if self.is_over() {
             return;
@@ -257,7 +257,7 @@ impl AttackReport {
         self.summary.end.is_some()
     }
 
-    /// One sentence about its begin.
+    /// Returns one sentence about the begin of the attack.
     pub fn begun(&self) -> String {
         let AttackSummary { number, target, kind, peak_packets_per_second: peak, .. } = &self.summary;
         let unit = self.unit();
@@ -273,7 +273,7 @@ impl AttackReport {
         )
     }
 
-    /// One sentence about its end.
+    /// Returns one sentence about the end of the attack.
     pub fn ended(&self) -> String {
         let AttackSummary {
             number,
@@ -291,7 +291,7 @@ impl AttackReport {
         )
     }
 
-    /// The unit of the counts: packets or requests.
+    /// Returns the unit of the counts: packets or requests.
     pub fn unit(&self) -> &'static str {
         if matches!(self.summary.target, AttackTarget::Api(_)) { "requests" } else { "packets" }
     }

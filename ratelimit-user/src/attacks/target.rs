@@ -1,4 +1,4 @@
-//! What an attack is on.
+//! The target of an attack.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum AttackTarget {
 }
 
 impl AttackTarget {
-    /// `host`, `service` or `api`.
+    /// Returns the kind of the target: `host`, `service` or `api`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -26,7 +26,7 @@ impl AttackTarget {
         }
     }
 
-    /// The name of the service or the API; empty for the host.
+    /// Returns the name of the service or the API; empty for the host.
     pub fn name(&self) -> &str {
         match self {
             Self::Host => "",

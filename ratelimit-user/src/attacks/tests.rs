@@ -1,6 +1,6 @@
 use super::{AttackReport, AttackTarget};
 
-/// A report of an attack that is over, with something in every list.
+/// A report of an attack that is over; none of its lists is empty.
 pub(crate) fn report(number: u64) -> AttackReport {
     let mut report =
         AttackReport::new(number, AttackTarget::Service("dns".to_owned()), 1_000 * number, Some(5));

@@ -1,11 +1,11 @@
-//! How an attack went, in a bounded number of points: when there are too many, two become one.
+//! The course of an attack in a bounded number of points: when there are too many, every two become one.
 
 use serde::{Deserialize, Serialize};
 
-/// Points that are kept at most.
+/// The largest number of points that are kept.
 const MOST: usize = 120;
 
-/// Rates from the begin on, each over one step.
+/// Packets per second from the begin of the attack on; each point is the mean of one step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
     /// Looks that one point is the mean of; a look is a second.
@@ -26,7 +26,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Adds one second.
+    /// Adds the refused and passed packets of one second.
     pub fn add(&mut self, refused: u64, passed: u64) {
         if self.refused.is_empty() || self.in_last >= self.step_seconds {
             if self.refused.len() >= MOST {

@@ -2,7 +2,7 @@
 
 use crate::policy::Prefix;
 
-/// Source ports of UDP services that answer with more than they are sent, and that floods are reflected from.
+/// Source ports of UDP services whose answers are larger than their questions, so that floods are reflected from them.
 const REFLECTORS: [u16; 26] = [
     17, 19, 53, 69, 111, 123, 137, 161, 389, 427, 520, 623, 1434, 1900, 3283, 3389, 3478, 3702, 5353, 5683,
     10_001, 11_211, 27_960, 32_414, 33_848, 37_810,
@@ -17,7 +17,7 @@ pub struct Witness {
     pub port: u16,
     /// The source port that the packet came from.
     pub origin: OriginPort,
-    /// How many packets it stands for.
+    /// How many packets this sample stands for.
     pub weight: u64,
 }
 
@@ -31,17 +31,17 @@ pub struct OriginPort {
 }
 
 impl OriginPort {
-    /// Whether floods are known to be reflected from there.
+    /// Whether floods are known to be reflected from this port.
     pub(super) fn is_reflector(self) -> bool {
         self.is_udp && REFLECTORS.binary_search(&self.port).is_ok()
     }
 
-    /// As in reports: `udp 53`.
+    /// Returns the port as reports write it: `udp 53`.
     pub(super) fn text(self) -> String {
         format!("{} {}", if self.is_udp { "udp" } else { "tcp" }, self.port)
     }
 
-    /// From what a report says.
+    /// Reads the port from the text of a report: `udp 53`.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (protocol, port) = text.split_once(' ')?;
         Some(Self { is_udp: protocol == "udp", port: port.parse().ok()? })

@@ -1,48 +1,48 @@
-//! Captured packets as an interface would have handed them to the packet path.
+//! Turns captured packets into frames as an interface would have handed them to the packet path.
 
 use ratelimit_ebpf::frame::{Frame, Link};
 
 use super::{Captured, LinkType};
 
-/// Bytes of the header that Linux writes for interfaces of all kinds, in its two forms.
+/// Length in bytes of the header that Linux writes for interfaces of all kinds, in its two forms.
 const COOKED: usize = 16;
 const COOKED2: usize = 20;
-/// The kind of a packet that the host sent itself.
+/// The packet type of a packet that the host sent itself.
 const SENT: u16 = 4;
-/// Kinds of devices whose frames begin with an Ethernet header: Ethernet, and the loopback device.
+/// Device types whose frames begin with an Ethernet header: Ethernet, and the loopback device.
 const WITH_ETHERNET: [u16; 2] = [1, 772];
 const ETHERNET: usize = 14;
 
 /// A frame that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// When, in nanoseconds since 1970.
+    /// When the frame arrived, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// As the packet path takes it.
+    /// The frame for the packet path.
     pub frame: Frame<'a>,
-    /// The bytes that the file has of the frame.
+    /// The bytes of the frame that are in the file.
     pub bytes: &'a [u8],
-    /// Whether the file has less of it than there was.
+    /// Whether the file has only a part of the frame.
     pub is_cut: bool,
 }
 
-/// Why a captured packet is no arrival.
+/// Why a captured packet is not an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// The host sent it: no limit ever sees it.
+    /// The host sent the packet: limits never see it.
     Outgoing,
-    /// There is not even the header of its link.
+    /// The captured bytes end inside the link header.
     NoHeader,
 }
 
-/// Makes arrivals of captured packets.
+/// Turns captured packets into arrivals.
 #[derive(Debug, Default)]
 pub struct ArrivalMaker {
-    /// A frame whose Ethernet header was not captured, with one that says what is known of it.
+    /// A frame with an Ethernet header made from what is known of it, if the header was not captured.
     rebuilt: Vec<u8>,
 }
 
-/// What the header of a cooked packet says.
+/// The fields of a cooked packet's header.
 struct CookedHeader {
     kind: u16,
     device: u16,
@@ -52,7 +52,7 @@ struct CookedHeader {
 }
 
 impl ArrivalMaker {
-    /// The arrival that a captured packet is.
+    /// The arrival of a captured packet, or why there is none.
     pub fn of<'a>(&'a mut self, captured: &Captured<'a>) -> Result<Arrival<'a>, Absent> {
         let Captured { unix_ns, link_type, bytes, len, is_outgoing, .. } = *captured;
         if is_outgoing {
@@ -73,7 +73,7 @@ impl ArrivalMaker {
         Ok(Arrival { unix_ns, frame: Frame::with_len(link, bytes, len), bytes, is_cut })
     }
 
-    /// The frame that a cooked packet was. On Ethernet its header is made again, without the destination, which was not captured.
+    /// The frame behind a cooked packet. On Ethernet its header is made again, without the destination, which was not captured.
     fn uncooked<'a>(&'a mut self, header: &CookedHeader, rest: &'a [u8], len: u64) -> (Link, &'a [u8], u64) {
         if !WITH_ETHERNET.contains(&header.device) {
             return (Link::Ip, rest, len);

@@ -4,23 +4,23 @@ use std::{fmt, io};
 
 use crate::failure::{ExitCode, Failure};
 
-/// A file that cannot be read any further, and where that is.
+/// Why a file cannot be read any further, with the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureError {
     file: String,
-    /// How many bytes are before the place; none if the file could not be opened.
+    /// Bytes before the place; `None` if the file could not be opened.
     offset: Option<u64>,
     what: String,
     code: ExitCode,
 }
 
 impl CaptureError {
-    /// A file that is not what it should be.
+    /// An error about the content at an offset of the file.
     pub(super) fn at(file: &str, offset: u64, what: impl fmt::Display) -> Self {
         Self { file: file.to_owned(), offset: Some(offset), what: what.to_string(), code: ExitCode::Usage }
     }
 
-    /// A file that the system does not hand out.
+    /// An error of the system when the file was opened.
     pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         let code = if denied { ExitCode::NotPermitted } else { ExitCode::Usage };

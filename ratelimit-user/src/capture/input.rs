@@ -1,4 +1,4 @@
-//! Bytes of a file, and how many came before them.
+//! Reads the bytes of a file and counts them.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use super::CaptureError;
 
-/// A file from which bytes are taken.
+/// A file that is read from front to back.
 pub(super) struct Input {
     name: String,
     from: Box<dyn Read>,
@@ -28,24 +28,24 @@ impl Input {
         Self { name: name.to_owned(), from, offset: 0 }
     }
 
-    /// Bytes that have been taken.
+    /// How many bytes have been read.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// A complaint about the bytes at an offset.
+    /// An error about the bytes at an offset.
     pub(super) fn error(&self, offset: u64, what: impl fmt::Display) -> CaptureError {
         CaptureError::at(&self.name, offset, what)
     }
 
-    /// The next bytes; `what` says what they are.
+    /// Reads the next N bytes; `what` names them in errors.
     pub(super) fn take<const N: usize>(&mut self, what: &str) -> Result<[u8; N], CaptureError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes, what)?;
         Ok(bytes)
     }
 
-    /// The next bytes, or nothing if the file ends before them.
+    /// Reads the next N bytes; `None` if the file ends before them.
     pub(super) fn take_unless_over<const N: usize>(
         &mut self,
         what: &str,
@@ -59,7 +59,7 @@ impl Input {
         }
     }
 
-    /// So many bytes into a buffer, in place of what is in it. Whoever asks has seen to it that they are not too many.
+    /// Reads `len` bytes into a buffer, replacing its content. The caller has bounded `len`.
     pub(super) fn take_into(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -70,7 +70,7 @@ impl Input {
         self.fill(buffer, what)
     }
 
-    /// Passes over so many bytes.
+    /// Skips `len` bytes.
     pub(super) fn skip(&mut self, len: u64, what: &str) -> Result<(), CaptureError> {
         let (mut left, mut buffer) = (len, [0; 4096]);
         while left > 0 {
@@ -86,7 +86,7 @@ impl Input {
         if got == bytes.len() { Ok(()) } else { Err(self.cut_short(got, bytes.len(), what)) }
     }
 
-    /// As many bytes as there are, and no more than there is room for.
+    /// Reads as many bytes as the file still has, at most as many as the buffer holds.
     fn read(&mut self, bytes: &mut [u8], what: &str) -> Result<usize, CaptureError> {
         let mut got = 0;
         while got < bytes.len() {

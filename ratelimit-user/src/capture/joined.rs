@@ -1,4 +1,4 @@
-//! Packets that the kernel has put together (GRO) or not yet taken apart (TSO): what was, or would have been, on the wire.
+//! Packets that the kernel has merged (GRO) or not yet split (TSO): takes them apart into the packets on the wire.
 
 use ratelimit_ebpf::{
     frame::{Frame, Link},
@@ -8,26 +8,26 @@ use ratelimit_ebpf::{
 
 use super::LinkType;
 
-/// Packets that one joined packet is taken for, at most.
+/// Packets that one merged packet is split into at most.
 const MOST: u64 = 1_024;
 /// Numbers of IP protocols.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Bytes of headers that are copied.
+/// Bytes of headers that are copied from a merged packet.
 const HEADERS: usize = 256;
 
-/// The packets that a joined one was made of: their headers, and how long each was.
+/// The packets that a merged packet consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The headers of each packet, with the length of one that is full.
+    /// The headers that each packet has, with the lengths of a full packet in them.
     pub bytes: Vec<u8>,
-    /// The length of each packet but the last.
+    /// Length in bytes of each packet but the last.
     pub len: u64,
-    /// How many there were.
+    /// How many packets there are.
     pub count: u64,
 }
 
-/// Takes a joined packet apart whose parts carry `part` bytes each; `None` if it is a packet by itself.
+/// Takes apart a merged packet whose parts carry `part` bytes each; `None` if it is one packet.
 pub fn take_apart(link_type: LinkType, bytes: &[u8], part: u16) -> Option<Joined> {
     let link = if link_type == LinkType::Ip { Link::Ip } else { Link::Ethernet };
     let packet = parse::parse(&Frame::new(link, bytes)).ok()?;
@@ -51,7 +51,7 @@ fn transport_header(packet: &Packet, bytes: &[u8]) -> Option<usize> {
     if packet.protocol == UDP {
         return Some(8);
     }
-    // The upper half of this byte counts words of four bytes.
+    // The upper half of this byte is the header length in words of four bytes.
     let words = bytes.get(packet.transport_at + 12)? >> 4;
     (packet.protocol == TCP && words >= 5).then(|| usize::from(words) * 4)
 }
@@ -60,7 +60,7 @@ fn transport_header(packet: &Packet, bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// TCP from 203.0.113.7 with 12 bytes of options, in an Ethernet frame, with so many bytes behind it.
+    /// A TCP packet from 203.0.113.7 with 12 bytes of options, in an Ethernet frame, carrying `carried` bytes.
     fn tcp(carried: usize) -> Vec<u8> {
         let total = (20 + 32 + carried) as u16;
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];

@@ -1,4 +1,4 @@
-//! What the bytes of captured packets begin with.
+//! Link types: what the bytes of captured packets begin with.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ pub enum LinkType {
     Ethernet,
     /// An IP header, as on tunnels.
     Ip,
-    /// What Linux writes for interfaces of all kinds (`tcpdump -i any`), in its first form.
+    /// The header that Linux writes for interfaces of all kinds (`tcpdump -i any`), in its first form.
     Cooked,
-    /// What Linux writes for interfaces of all kinds, in its second form.
+    /// The header that Linux writes for interfaces of all kinds, in its second form.
     Cooked2,
 }
 
-/// Numbers of link types. Raw IP has three: one in files, and two that were written by programs which did not know of it; IPv4 and IPv6 alone
+/// The numbers of supported link types. Raw IP has three: one in files, and two that programs wrote which did not know that one; IPv4 and IPv6 alone
 /// have one each.
 const NUMBERS: [(u32, LinkType); 8] = [
     (1, LinkType::Ethernet),
@@ -29,7 +29,7 @@ const NUMBERS: [(u32, LinkType); 8] = [
 ];
 
 impl LinkType {
-    /// The link type of a number, or a sentence about a number that is none of ours.
+    /// The link type of a number, or a sentence if the number is not supported.
     pub(super) fn numbered(number: u32) -> Result<Self, String> {
         let known = NUMBERS.iter().find(|(known, _)| *known == number);
         known.map(|(_, link_type)| *link_type).ok_or_else(|| {

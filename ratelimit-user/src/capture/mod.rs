@@ -4,7 +4,7 @@
 //!   file -> input (bytes with their offset) -> pcap | pcapng -> Captured -> arrival (a frame as the packet path takes it)
 //! ```
 //!
-//! Every length of a file is held against a bound before memory is taken for it, so a file of random bytes costs a sentence and no more.
+//! Every length in a file is checked against a bound before memory is allocated for it, so a file of random bytes gives a sentence and no more.
 
 mod arrival;
 mod error;
@@ -31,23 +31,23 @@ pub use link_type::LinkType;
 use pcap::Pcap;
 use pcapng::Pcapng;
 
-/// Most bytes of one packet that are kept: what tcpdump keeps at most.
+/// The most bytes of one packet that are kept; tcpdump keeps no more.
 pub const MAX_CAPTURED: usize = 262_144;
 
 /// One packet of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'c> {
-    /// When, in nanoseconds since 1970. A packet without a time has that of the one before.
+    /// When the packet was captured, in nanoseconds since 1970. A packet without a time has that of the packet before.
     pub unix_ns: u64,
-    /// What its bytes begin with.
+    /// What the bytes begin with.
     pub link_type: LinkType,
     /// The first bytes of the packet.
     pub bytes: &'c [u8],
-    /// How long it was.
+    /// Length of the whole packet in bytes.
     pub len: u64,
-    /// Whether the host that captured it sent it.
+    /// Whether the host that captured the packet had sent it.
     pub is_outgoing: bool,
-    /// Remarks that somebody has made on it.
+    /// The comment on the packet, if there is one.
     pub comment: Option<&'c str>,
 }
 
@@ -64,7 +64,7 @@ enum FileFormat {
 }
 
 impl Capture {
-    /// Opens a file, or standard input by the name `-`.
+    /// Opens a file, or standard input for the name `-`.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         let name = path.display().to_string();
         if path == Path::new("-") {
@@ -76,7 +76,7 @@ impl Capture {
         }
     }
 
-    /// Reads from anywhere; `name` is for sentences.
+    /// Reads a capture from any source; `name` is its name in sentences.
     pub fn read(name: &str, from: Box<dyn Read>) -> Result<Self, CaptureError> {
         let mut input = Input::new(name, from);
         let magic: [u8; 4] = input.take("the number that says what kind of file it is")?;
@@ -87,7 +87,7 @@ impl Capture {
         Ok(Self { format })
     }
 
-    /// `pcap` or `pcapng`.
+    /// The format of the file: `pcap` or `pcapng`.
     pub fn format(&self) -> &'static str {
         match &self.format {
             FileFormat::Pcap(_) => "pcap",
@@ -95,7 +95,7 @@ impl Capture {
         }
     }
 
-    /// The next packet.
+    /// Reads the next packet; `None` at the end of the file.
     pub fn next_packet(&mut self) -> Result<Option<Captured<'_>>, CaptureError> {
         match &mut self.format {
             FileFormat::Pcap(pcap) => pcap.next_packet(),

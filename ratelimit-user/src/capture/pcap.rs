@@ -1,13 +1,13 @@
-//! The first format of tcpdump: one header, then packets. In the byte order of the machine that wrote it, with times in micro- or nanoseconds.
+//! pcap, tcpdump's first format: one header, then packets. In the byte order of the machine that wrote it, with times in micro- or nanoseconds.
 
 use super::{CaptureError, Captured, LinkType, MAX_CAPTURED, input::Input};
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// The low half of the last word of the header says the link type; what is above it is about check sequences at the end of frames.
+/// The bits of the last header word that have the link type; the others describe check sequences at the end of frames.
 const LINK_TYPE: u32 = 0xffff;
 
-/// In which order a file has the bytes of its numbers.
+/// The byte order of the numbers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -15,7 +15,7 @@ pub(super) enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The number of two bytes.
+    /// A number of two bytes.
     pub(super) fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
             Self::Little => u16::from_le_bytes(bytes),
@@ -23,7 +23,7 @@ impl ByteOrder {
         }
     }
 
-    /// The number of four bytes.
+    /// A number of four bytes.
     pub(super) fn u32(self, bytes: [u8; 4]) -> u32 {
         match self {
             Self::Little => u32::from_le_bytes(bytes),
@@ -31,19 +31,19 @@ impl ByteOrder {
         }
     }
 
-    /// The numbers of words.
+    /// Numbers of four bytes each.
     pub(super) fn words<const N: usize>(self, bytes: &[u8]) -> [u32; N] {
         let (words, _) = bytes.as_chunks::<4>();
         std::array::from_fn(|at| words.get(at).map_or(0, |word| self.u32(*word)))
     }
 }
 
-/// A file in this format.
+/// A pcap file that is being read.
 #[derive(Debug)]
 pub(super) struct Pcap {
     input: Input,
     order: ByteOrder,
-    /// Nanoseconds that the second half of a time counts.
+    /// The unit of the second half of a time, in nanoseconds.
     unit_ns: u64,
     link_type: LinkType,
     packets: u64,
@@ -51,7 +51,7 @@ pub(super) struct Pcap {
 }
 
 impl Pcap {
-    /// Reads what follows the first word.
+    /// Reads the rest of the file header, after its first word.
     pub(super) fn new(mut input: Input, magic: [u8; 4]) -> Result<Self, CaptureError> {
         let known =
             [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(magic) {

@@ -1,13 +1,13 @@
-//! The format of Wireshark: blocks, of which some are packets. A file has sections, each with a byte order and interfaces of its own.
+//! pcapng, Wireshark's format: blocks, some of which are packets. A file has sections, each with a byte order and interfaces of its own.
 
 use super::{CaptureError, Captured, LinkType, MAX_CAPTURED, input::Input, pcap::ByteOrder};
 
-/// What every file begins with: the kind of its first block.
+/// The first bytes of every file: the type of its first block.
 pub(super) const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const SECTION_KIND: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
-/// A packet as it was written before there were enhanced ones.
+/// The type of packet blocks before enhanced packet blocks existed.
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
@@ -16,29 +16,29 @@ const COMMENT: u16 = 1;
 const PACKET_FLAGS: u16 = 2;
 const TIME_RESOLUTION: u16 = 9;
 const TIME_OFFSET: u16 = 14;
-/// The bits of a packet's flags that say which way it went, and what they are for one that was sent.
+/// The bits of a packet's flags for its direction, and their value for a packet that was sent.
 const DIRECTION: u32 = 3;
 const OUTGOING: u32 = 2;
 
-/// Kind, length, and the length again at the end.
+/// Bytes around the body of a block: its type, its length, and the length again at the end.
 const FRAMING: u32 = 12;
-/// Most bytes of a block that is read and not passed over: a packet with its options.
+/// The most bytes of a block that is read rather than skipped: a packet with its options.
 const MAX_BLOCK: u32 = MAX_CAPTURED as u32 + (1 << 16);
-/// Most interfaces of a section.
+/// The most interfaces of a section.
 const MAX_INTERFACES: usize = 4096;
 
-/// Where packets of a section were captured.
+/// An interface of a section.
 #[derive(Clone, Copy, Debug)]
 struct CaptureInterface {
-    /// By its number, as long as no packet refers to it.
+    /// The link type's number, which is checked when a packet refers to the interface.
     link_type: u32,
     snap_len: u32,
-    /// Units of time in a second.
+    /// Units of packet times in a second.
     ticks_per_second: u64,
     offset_seconds: i64,
 }
 
-/// A file in this format.
+/// A pcapng file that is being read.
 #[derive(Debug)]
 pub(super) struct Pcapng {
     input: Input,
@@ -48,7 +48,7 @@ pub(super) struct Pcapng {
     buffer: Vec<u8>,
 }
 
-/// Where the parts of a packet are in the buffer.
+/// The parts of a packet block, as positions in the buffer.
 struct PacketParts {
     origin: usize,
     ticks: Option<u64>,
@@ -58,7 +58,7 @@ struct PacketParts {
 }
 
 impl Pcapng {
-    /// Reads what follows the first word.
+    /// Reads the rest of the first section header, after its first word.
     pub(super) fn new(input: Input) -> Result<Self, CaptureError> {
         let (order, origins, buffer) = (ByteOrder::Little, Vec::new(), Vec::new());
         let mut file = Self { input, order, origins, last_ns: 0, buffer };
@@ -66,7 +66,7 @@ impl Pcapng {
         Ok(file)
     }
 
-    /// Reads what follows the kind of a block that begins a section.
+    /// Reads a section header, after its block type.
     fn section(&mut self) -> Result<(), CaptureError> {
         let at = self.input.offset() - 4;
         let [length, magic, version]: [[u8; 4]; 3] = [
@@ -104,7 +104,7 @@ impl Pcapng {
         let (at, part) = loop {
             let at = self.input.offset();
             let Some(kind) = self.input.take_unless_over::<4>("a block")? else { return Ok(None) };
-            // This kind reads the same in either order.
+            // This block type reads the same in either byte order.
             let kind = self.order.u32(kind);
             if kind == SECTION_KIND {
                 self.section()?;
@@ -136,7 +136,7 @@ impl Pcapng {
         self.captured(at, &part).map(Some)
     }
 
-    /// Takes down an interface.
+    /// Adds the interface in the buffer to the section.
     fn interface(&mut self, at: u64) -> Result<(), CaptureError> {
         if self.buffer.len() < 8 {
             return Err(self.input.error(at, "an interface has less than its header"));
@@ -153,7 +153,7 @@ impl Pcapng {
             match (code, value) {
                 (TIME_RESOLUTION, [exponent, ..]) => {
                     let (base, power) = (if exponent & 0x80 == 0 { 10_u64 } else { 2 }, exponent & 0x7f);
-                    // One that does not fit would count less than a nanosecond in ages.
+                    // A unit that does not fit would be far below a nanosecond.
                     ticks_per_second = base.checked_pow(u32::from(power)).ok_or_else(|| {
                         self.input.error(
                             at,
@@ -174,7 +174,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Finds the parts of a packet.
+    /// Finds the parts of the packet block in the buffer.
     fn part(&self, at: u64, kind: u32) -> Result<PacketParts, CaptureError> {
         let header = if kind == SIMPLE_PACKET { 4 } else { 20 };
         let body = self.buffer.len();
@@ -236,14 +236,14 @@ impl Pcapng {
     }
 }
 
-/// A time since 1970; what is before it or too far after it is at the edge.
+/// A packet's time in nanoseconds since 1970, clamped to the range of the number.
 fn unix_ns(origin: &CaptureInterface, ticks: u64) -> u64 {
     let ns = i128::from(ticks) * 1_000_000_000 / i128::from(origin.ticks_per_second.max(1));
     let ns = ns + i128::from(origin.offset_seconds) * 1_000_000_000;
     u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
 }
 
-/// The options at the end of a block; what is no option ends them.
+/// The options at the end of a block; an invalid option ends them.
 fn options(order: ByteOrder, mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! Files byte by byte: what is right is read as it was meant, and what is wrong gets a sentence with its place.
+//! Files byte by byte: valid ones are read correctly, and invalid ones give a sentence with the place.
 
 use std::io::Cursor;
 
@@ -9,7 +9,7 @@ use super::{
     *,
 };
 
-/// A packet that does not borrow.
+/// An owned copy of a packet.
 type Seen = (u64, LinkType, Vec<u8>, u64, bool, Option<String>);
 
 fn read(bytes: &[u8]) -> Result<Vec<Seen>, String> {
@@ -23,7 +23,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Seen>, String> {
     Ok(seen)
 }
 
-/// A pcap file with a packet of three bytes out of sixty.
+/// A pcap file with one packet of 60 bytes, of which it has three.
 fn pcap(word: fn(u32) -> [u8; 4], half: fn(u16) -> [u8; 2], magic: u32, link_type: u32) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend(word(magic));
@@ -88,7 +88,7 @@ fn sections_have_byte_orders_and_resolutions_of_their_own_and_unknown_blocks_are
     ] {
         let section = [&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat();
         file.extend(block(word, 0x0a0d_0d0a, &section));
-        // Times in units of 2 to the power of -10 seconds, ten seconds later.
+        // Times in units of 2^-10 seconds, with an offset of ten seconds.
         let offset = if half(1) == [1, 0] { [word(10), word(0)] } else { [word(0), word(10)] };
         let options =
             [&half(9)[..], &half(1), &[0x8a, 0, 0, 0], &half(14), &half(8), &offset.concat(), &[0; 4]]
@@ -98,7 +98,7 @@ fn sections_have_byte_orders_and_resolutions_of_their_own_and_unknown_blocks_are
         let sent = [&half(2)[..], &half(4), &word(2), &[0; 4]].concat();
         let header = [word(0), word(0), word(1536), word(2), word(9)].concat();
         file.extend(block(word, 6, &[&header[..], &[5, 6, 0, 0], &sent].concat()));
-        // A packet without a time has that of the one before.
+        // A packet without a time has that of the packet before.
         file.extend(block(word, 3, &[&word(3)[..], &[1, 2, 3, 0]].concat()));
     }
     let one = [
@@ -151,7 +151,7 @@ fn what_is_wrong_is_said_with_its_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Files that begin well and go on with anything, and files that were right before a few bytes of them changed.
+    /// Files with a valid beginning and random bytes after it, and valid files in which a few bytes are changed.
     #[test]
     fn no_bytes_make_the_reader_panic_or_go_on_for_ever(
         start in 0_usize..6,

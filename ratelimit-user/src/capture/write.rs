@@ -1,4 +1,4 @@
-//! Writing pcapng: one section, interfaces as they come, packets with a time in nanoseconds and a remark.
+//! Writes pcapng: one section, interfaces when they are first needed, packets with a time in nanoseconds and a comment.
 
 use std::io::{self, Write};
 
@@ -13,27 +13,27 @@ const COMMENT: u16 = 1;
 const INTERFACE_NAME: u16 = 2;
 const APPLICATION: u16 = 4;
 const TIME_RESOLUTION: u16 = 9;
-/// Times count powers of ten of a second: this one.
+/// The exponent of the time unit: 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
-/// More of a remark than this is cut off.
+/// The most bytes of a comment; longer ones are cut off.
 const MAX_COMMENT: usize = 1024;
 
 /// A packet to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketToWrite<'w> {
-    /// The number that [`PcapngWriter::interface`] gave.
+    /// The number that [`PcapngWriter::interface`] returned.
     pub interface: u32,
-    /// When, in nanoseconds since 1970.
+    /// When the packet was captured, in nanoseconds since 1970.
     pub unix_ns: u64,
     /// The first bytes of the packet.
     pub bytes: &'w [u8],
-    /// How long it was.
+    /// Length of the whole packet in bytes.
     pub len: u32,
-    /// A remark that is written beside the packet.
+    /// A comment that is written with the packet.
     pub comment: &'w str,
 }
 
-/// A file that is being written.
+/// A pcapng file that is being written.
 #[derive(Debug)]
 pub struct PcapngWriter<W> {
     out: W,
@@ -41,13 +41,13 @@ pub struct PcapngWriter<W> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Begins a file.
+    /// Begins a file with its section header.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self { out, interfaces: 0 };
         let mut body = Vec::new();
         body.extend(BYTE_ORDER.to_le_bytes());
         body.extend([1, 0, 0, 0]);
-        // How long the section is can be left open.
+        // The length of the section may be left unknown.
         body.extend([0xff; 8]);
         option(&mut body, APPLICATION, b"ratelimit");
         end_options(&mut body);
@@ -55,7 +55,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an interface, and says by which number packets refer to it.
+    /// Adds an interface, and returns the number by which packets refer to it.
     pub fn interface(&mut self, name: &str, link_type: LinkType) -> io::Result<u32> {
         let mut body = Vec::new();
         body.extend(link_type.number().to_le_bytes());
@@ -88,14 +88,14 @@ impl<W: Write> PcapngWriter<W> {
         self.block(PACKET, &body)
     }
 
-    /// Hands on what was written so far: whole blocks.
+    /// Flushes what was written so far: whole blocks.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
     fn block(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
         let length = (body.len() as u32 + 12).to_le_bytes();
-        // In one piece, so that whoever reads along finds no half of it.
+        // Written in one piece, so that a reader never finds half a block.
         self.out.write_all(&[&kind.to_le_bytes(), &length, body, &length].concat())
     }
 }

@@ -1,13 +1,13 @@
-//! What this host knows of blocks for all hosts, and what follows for its own list. Pure.
+//! The blocks for all hosts that this host knows, and the edits of its own list that follow from them. Pure.
 //!
-//! - **The store's order decides.** For each prefix there is one record, and its last change is what holds, on every host. A host's own
-//!   edits hold here at once, before the store has them; when it has, its word holds, which may be somebody else's later edit.
-//! - **Each host judges for itself.** A block that would cut off whoever must reach this host is refused here, and kept with the reason;
-//!   it is judged again when it changes and when `Blocks::judge_again` is called. What is malformed or absurd is ignored.
-//! - **A block of this host alone is its own.** See `layers`: a change of the cluster's block never takes it away.
-//! - **A store that lost something.** It says up to which version its memory is whole (`base`). A host that knows better keeps what it has,
-//!   and gives it back: its own edits at once, those of others if nobody else has for `ADOPTED_AFTER_NS`. What was said since is never
-//!   overwritten by that.
+//! - **The store's order decides.** For each prefix there is one record, and its last change holds on every host. A host's own edit
+//!   holds on that host at once. Once the store has the edit, the store's record holds, which may be a later edit of another host.
+//! - **Each host judges for itself.** A block that would cut off an address that must reach this host is refused here, and kept with the
+//!   reason; it is judged again when it changes and when `Blocks::judge_again` is called. Malformed or absurd changes are ignored.
+//! - **A block of this host alone stays.** See `layers`: a change of the cluster's block never removes it.
+//! - **A store may lose records.** It tells up to which version its memory is whole (`base`). A host keeps later records that the store has
+//!   lost, and gives them back: its own edits at once, those of another host if that host has not done so for `ADOPTED_AFTER_NS`. A record
+//!   given back never overwrites an edit made since.
 
 mod layers;
 mod record;
@@ -24,23 +24,23 @@ pub use self::{
 };
 use crate::compile::lists::Prefix;
 
-/// How long the host that a block was made on has for giving it back to a store that has lost it.
+/// How long the host that made a block has to give it back to a store that lost it, before other hosts do.
 const ADOPTED_AFTER_NS: u64 = 30_000_000_000;
-/// Records in memory. The store has at most 100 000 that hold, and nobody can be made to keep more.
+/// The largest number of records in memory. The store keeps at most 100 000 that hold; a hostile store cannot make a host keep more than this.
 const MAX_KNOWN: usize = 120_000;
-/// Own removals that are kept, and for how long: as long as the store keeps them.
+/// The largest number of own removals that are kept, and for how long: as long as the store keeps them.
 const MAX_REMOVALS: usize = 10_000;
 const REMOVAL_NS: u64 = 24 * 3600 * 1_000_000_000;
-/// How much later than its end a block is forgotten: the list has its end a moment later.
+/// How long after its end a block is forgotten: the end on the list may be a moment later.
 const SLACK_NS: u64 = 5_000_000_000;
 /// A version that is newer than anything that the store remembers.
 pub(crate) const UNCONFIRMED: u64 = u64::MAX;
 
-/// What the daemon knows that the cluster does not.
+/// Facts about this host that the cluster's code asks the daemon for.
 pub trait ThisHost {
-    /// Why a block of this prefix would cut off somebody who must not be.
+    /// Returns why a block of this prefix would cut off an address that must reach this host; `None` if it would not.
     fn would_cut_off(&self, prefix: &Prefix) -> Option<String>;
-    /// The prefix' own block on the list, whichever layer it is of.
+    /// Returns the block of exactly this prefix on the list, whichever layer it belongs to.
     fn listed(&self, prefix: &Prefix) -> Option<HostBlock>;
 }
 
@@ -50,9 +50,9 @@ struct KnownBlock {
     version: u64,
     /// The block; none if this host has removed it.
     block: Option<BlockRecord>,
-    /// When this host heard of it.
+    /// When this host heard of the record.
     heard_ns: u64,
-    /// The number of the listing that had it last.
+    /// The number of the last listing that had the record.
     listing: u64,
 }
 
@@ -63,10 +63,10 @@ struct Pending {
     block: Option<BlockRecord>,
 }
 
-/// A listing under way, in which the store tells every record that it has.
+/// A listing under way: the store tells every record that it has.
 #[derive(Clone, Copy, Debug)]
 struct BlockListing {
-    /// Whether the store is another than the one known before, and so may have lost something.
+    /// Whether this is not the store known before, so that records may be lost.
     is_other: bool,
     base: u64,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Blocks {
     refused: BTreeMap<Prefix, String>,
     /// Blocks that an operator of this host made although they cut somebody off.
     forced: BTreeSet<Prefix>,
-    /// What the store may have lost, and when it is given back.
+    /// Prefixes whose records the store may have lost, and when each record is given back.
     restores: BTreeMap<Prefix, u64>,
     listing: Option<BlockListing>,
     listings: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A host that knows no block yet.
+    /// Makes the state of a host that knows no block yet.
     pub(crate) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),
@@ -106,7 +106,7 @@ impl Blocks {
         }
     }
 
-    /// A block for all hosts that is on the list since before this daemon ran, and the one of this host behind it.
+    /// Takes over a block for all hosts that the daemon before put on the list, and the hidden block of this host alone behind it.
     pub(crate) fn inherit(
         &mut self,
         prefix: Prefix,
@@ -120,7 +120,7 @@ impl Blocks {
         self.known.insert(prefix, known);
     }
 
-    /// An operator of this host knows that a block cuts somebody off, and wants it.
+    /// Marks a block that an operator of this host wants although it cuts somebody off.
     pub(crate) fn force(&mut self, prefix: Prefix) {
         self.forced.insert(prefix);
     }
@@ -132,15 +132,15 @@ impl Blocks {
         self.pending.insert(prefix, Pending { sequence, block });
     }
 
-    /// From here on everything is told from the beginning.
+    /// Begins a listing: the next changes are all records of the store, from the first one on.
     pub(crate) fn begin_listing(&mut self, is_other: bool, base: u64) {
-        // One that is interrupted by another store was of a store that had lost something too.
+        // A listing of another store that is interrupted by a new one still counts: records may be lost in both cases.
         let is_other = is_other || self.listing.is_some_and(|listing| listing.is_other);
         self.listing = Some(BlockListing { is_other, base });
         self.listings += 1;
     }
 
-    /// Takes in a change. The prefix to settle, or why the change is ignored.
+    /// Takes in a change, and returns the prefix to settle, or why the change is ignored.
     pub(crate) fn learn(
         &mut self,
         change: &RecordChange,
@@ -159,7 +159,7 @@ impl Blocks {
             self.restores.insert(prefix, now_ns);
             return Ok(None);
         }
-        // Whatever is wrong with it, what was there before is no more, for all hosts alike.
+        // The change ends the record before it even if it is malformed, as it does on every other host.
         let (block, wrong) = match change.block(now_ns) {
             Ok(block) => (block, None),
             Err(why) => (None, Some(why)),
@@ -181,7 +181,7 @@ impl Blocks {
         }
     }
 
-    /// Everything there is has been told, and own edits up to this one are among it. The prefixes to settle.
+    /// Ends a listing or portion: the store has told all records, own edits up to number `edit` included. Returns the prefixes to settle.
     pub(crate) fn complete(&mut self, edit: u64, now_ns: u64) -> Vec<Prefix> {
         let mut touched: Vec<Prefix> = Vec::new();
         if let Some(BlockListing { is_other, base }) = self.listing.take() {
@@ -205,7 +205,7 @@ impl Blocks {
         touched
     }
 
-    /// What is to be given back to the store by now.
+    /// Takes out at most `most` records that are due to be given back to the store.
     pub(crate) fn restores(&mut self, now_ns: u64, most: usize) -> Vec<(Prefix, Option<BlockRecord>)> {
         let due = self.restores.iter().filter(|(_, at)| **at <= now_ns).map(|(prefix, _)| *prefix);
         let due: Vec<Prefix> = due.take(most).collect();
@@ -213,7 +213,7 @@ impl Blocks {
         due.into_iter().filter_map(|prefix| Some((prefix, self.known.get(&prefix)?.block.clone()))).collect()
     }
 
-    /// Brings the list of this host in line with what is known of a prefix. `said` gets what an operator would like to read.
+    /// Returns the edit that brings the list of this host in line with the known block of a prefix. `log` gets lines for the operator.
     pub(crate) fn settle(
         &mut self,
         prefix: Prefix,
@@ -225,7 +225,7 @@ impl Blocks {
         self.layers.settled(prefix, cluster, this_host.listed(&prefix).as_ref(), now_ns)
     }
 
-    /// Settles what was refused again: the allow list has changed, or somebody has left.
+    /// Settles every refused block again, after a change of the allow list or the end of a session.
     pub(crate) fn judge_again(
         &mut self,
         this_host: &impl ThisHost,
@@ -236,18 +236,18 @@ impl Blocks {
         refused.into_iter().filter_map(|prefix| self.settle(prefix, this_host, now_ns, log)).collect()
     }
 
-    /// The list when this host's own block of a prefix is another.
+    /// Returns the edit of the list that replaces this host's own block of a prefix.
     pub(crate) fn with_local(&mut self, prefix: Prefix, local: Option<HostBlock>, now_ns: u64) -> ListEdit {
         let cluster = self.in_force(&prefix, now_ns).map(|block| block.host_block.clone());
         self.layers.placed(prefix, local, cluster)
     }
 
-    /// The block of this host alone.
+    /// Returns the block of a prefix for this host alone.
     pub(crate) fn local(&self, prefix: &Prefix, this_host: &impl ThisHost, now_ns: u64) -> Option<HostBlock> {
         self.layers.local(prefix, this_host.listed(prefix).as_ref(), now_ns)
     }
 
-    /// The block for all hosts, whether this host has taken it or not.
+    /// Returns the block of a prefix for all hosts, whether this host has accepted it or refused it.
     pub(crate) fn get(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         let block = match self.pending.get(prefix) {
             Some(pending) => pending.block.as_ref(),
@@ -256,12 +256,12 @@ impl Blocks {
         block.filter(|block| block.host_block.holds(now_ns))
     }
 
-    /// Whether the last edit of a prefix is this host's own.
+    /// Whether an edit of a prefix by this host waits for the store's answer.
     pub(crate) fn is_pending(&self, prefix: &Prefix) -> bool {
         self.pending.contains_key(prefix)
     }
 
-    /// Every block for all hosts, with why it does not hold here if it does not.
+    /// Returns every block for all hosts, with the reason if this host refuses it.
     pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &BlockRecord, Option<&str>)> {
         let unheard = self.pending.keys().filter(|prefix| !self.known.contains_key(prefix));
         let all = self.known.keys().chain(unheard);
@@ -270,32 +270,32 @@ impl Blocks {
         })
     }
 
-    /// Blocks of this host alone that are on no list, behind one of the cluster that lasts longer.
+    /// Returns the blocks of this host alone that are not on the list, because the cluster's block of the prefix lasts longer.
     pub(crate) fn hidden(&self) -> &BTreeMap<Prefix, HostBlock> {
         self.layers.hidden()
     }
 
-    /// Blocks of this host alone that hold and are on no list.
+    /// Returns the blocks of this host alone that still hold and are not on the list.
     pub(crate) fn held_behind(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &HostBlock)> {
         self.layers.hidden().iter().filter(move |(_, block)| block.holds(now_ns))
     }
 
-    /// Prefixes whose block on the list is the cluster's.
+    /// Returns the prefixes whose block on the list is the cluster's.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Prefix> {
         self.layers.shown()
     }
 
-    /// What an operator of this host wanted in spite of everything.
+    /// Returns the blocks that an operator of this host made although they cut somebody off.
     pub(crate) fn forced(&self) -> &BTreeSet<Prefix> {
         &self.forced
     }
 
-    /// How many blocks are known, and how many of them are refused here.
+    /// Returns how many blocks are known, and how many of them are refused here.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.known.len() - self.removals, self.refused.len())
     }
 
-    /// Forgets what has run out long enough ago.
+    /// Forgets blocks that ended long enough ago, and old removals.
     pub(crate) fn sweep(&mut self, now_ns: u64) {
         let is_over = |known: &KnownBlock| match &known.block {
             Some(block) => !block.host_block.holds(now_ns.saturating_sub(SLACK_NS)),
@@ -319,7 +319,7 @@ impl Blocks {
         self.removals -= usize::from(known.is_some_and(|known| known.block.is_none()));
     }
 
-    /// The block for all hosts, if this host has taken it.
+    /// Returns the block of a prefix for all hosts, if this host has accepted it.
     pub(crate) fn in_force(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.get(prefix, now_ns).filter(|_| !self.refused.contains_key(prefix))
     }
@@ -358,7 +358,7 @@ impl Blocks {
     }
 }
 
-/// Whether this host is the one to give it back. Only own removals are kept.
+/// Whether this host is the one to give a record back. A record without a block is a removal by this host, because other removals are not kept.
 fn is_own(known: &KnownBlock, host: &str) -> bool {
     known.block.as_ref().is_none_or(|block| block.origin == host)
 }

@@ -1,37 +1,37 @@
-//! What hosts tell each other: blocks that hold on all of them, and that they are there.
+//! Gossip: hosts tell each other, through the store, the blocks that hold on all of them, and that they are there.
 //!
 //! ```text
 //! operator -> add, remove -> call -> store -> hear -> edits of the list of every host
 //! ```
-//! Every host calls one script every [`TICK`], so a block is on every host within two ticks and costs each of them four commands a second,
-//! however many blocks and hosts there are. The call says who this host is, what it has heard, and what it wants changed; the answer has
-//! what has changed since. There is no second way, such as publish and subscribe, that could lose something: a host that was away, or is
-//! new, asks from where it was, and gets portions of a thousand until it has everything.
+//! Every host calls one script every [`TICK`], so a block is on every host within two ticks, and each host costs the store four commands a
+//! second, however many blocks and hosts there are. The call names this host, the version it has heard, and its edits; the answer has the
+//! changes since that version. There is no second channel, such as publish and subscribe, that could lose changes: a host that was away, or
+//! is new, asks from the version it has, and gets portions of a thousand until it has everything.
 //!
-//! **Once and in order.** The store numbers changes; the last one of a prefix is what holds. Each edit has a number of this host and is told
-//! until it is answered; the store carries out numbers that are above the last one. A call may also run later than newer ones: each call
-//! has a number too, and one that is not above the last one changes nothing. The first daemon of a host begins both numbers at 1 under an
-//! incarnation, the time when it began; those after it go on with its incarnation and its edits, and number their calls above all that it can
-//! have made, so calls that are still on their way change nothing, and an edit counts once also if the daemon died before it was answered. One
-//! that has lost what it knew begins another incarnation; one whose clock was set back meanwhile is told, and goes on with a number that is high
-//! enough. Of two daemons that run under one name, the first is told that it is not heard any more, and still hears everything.
+//! **Once and in order.** The store numbers changes; the last change of a prefix holds. Each edit has a number of this host and is repeated
+//! until it is answered; the store carries out only numbers above the last one. A call may also arrive later than newer calls: each call
+//! has a number too, and a call that is not above the last one changes nothing. The first daemon of a host begins both numbers at 1 under an
+//! incarnation, the time when it began. Later daemons keep its incarnation and its edits, and number their calls above every call that it can
+//! have made, so late calls change nothing, and an edit counts once even if the daemon died before the answer. A daemon that has lost its
+//! state begins another incarnation; if its clock was set back meanwhile, the answer says so, and it goes on with a higher incarnation.
+//! Of two daemons that run under one name, the first is told that it is not heard any more, and still hears everything.
 //!
-//! **Lifetimes** travel as time that is left, to the store together with when the call was made by the store's own clock, as far as the host knows that from the
-//! answers before: a store that hangs with a call in hand does not prolong blocks. The store's clock decides; a host counts from when it hears of it, so hosts
-//! differ by as much as an answer takes.
+//! **Lifetimes** travel as time left. A call also has the time by the store's own clock when it was made, as far as earlier answers tell, so a store that hangs
+//! before it carries out a call does not prolong blocks. The store's clock decides when a block ends; a host counts the time left from when the answer arrives,
+//! so hosts differ by the time that an answer takes.
 //!
-//! **What the store keeps**: blocks, at most 100 000 that hold; those that were removed or ran out for another day, at most 100 000; hosts
-//! for a day. A host that was away for longer, or while there was no room, gets everything from the beginning, and drops what is not there
-//! any more. Nothing of it expires as a whole: a block without an end holds also if all hosts are switched off for a month.
+//! **What the store keeps**: at most 100 000 blocks that hold; at most 100 000 blocks that were removed or ran out within a day; hosts for
+//! a day. A host that was away for longer, or while there was no room, gets all records from the beginning, and drops blocks that are not
+//! among them. The keys do not expire: a block without an end still holds after all hosts were switched off for a month.
 //!
-//! **A store that has lost something** (emptied; a replica promoted without the last writes; restarted from an older file; keys evicted) has
-//! another identity, and says up to which version its memory is whole. Hosts keep what they know beyond that until it runs out, and give
-//! it back: their own edits at once, removals of the last day included, those of others after half a minute if nobody has. What has been
-//! said since is not overwritten by that.
+//! **A store that has lost records** (emptied; a replica promoted without the last writes; restarted from an older file; keys evicted) has
+//! another identity, and tells up to which version its memory is whole. Hosts keep later records until these run out, and give them
+//! back: their own edits at once, removals of the last day included, and edits of another host after half a minute if it has not done so.
+//! A record given back does not overwrite an edit made since.
 //!
-//! **No trust.** Whoever can write to the store can block customers, and can remove blocks; they cannot block who must reach a host: each
-//! host asks [`ThisHost::would_cut_off`] before it takes a block, and keeps what it refuses with the reason. Nor can they make a host keep
-//! more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send a terminal anything but plain text.
+//! **No trust.** Whoever can write to the store can block customers, and can remove blocks. They cannot block an address that must reach a
+//! host: each host asks [`ThisHost::would_cut_off`] before it accepts a block, and keeps a refused block with the reason. Nor can they make
+//! a host keep more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send control characters to a terminal.
 
 mod answer;
 mod clock;
@@ -67,33 +67,33 @@ use crate::{
     },
 };
 
-/// Reads a reply of the store as the answer to a call: how many changes and hosts it tells of, or that it is nonsense.
+/// Reads a reply of the store as the answer to a call, and returns how many changes and hosts it has. A malformed reply is an error.
 pub fn told_in(reply: &Value) -> Result<(usize, usize), StoreError> {
     answer::GossipAnswer::read(reply).map(|told| (told.changes.len(), told.hosts.len()))
 }
 
 /// How often each host calls.
 pub const TICK: Duration = Duration::from_millis(250);
-/// More calls than one daemon makes in a hundred years. The next daemon numbers its calls above them.
+/// The size of the range of call numbers that each daemon has: more calls than one daemon makes in a hundred years.
 const CALLS_OF_ONE: u64 = 1 << 34;
-/// The most daemons under one incarnation: the store's scripts count the calls of so many exactly.
+/// The largest number of daemons under one incarnation: up to this number the store's scripts count their calls exactly.
 const MAX_DAEMONS: u64 = 1 << 18;
 /// The highest incarnation: the store's scripts count exactly to twice this number.
 const MAX_INCARNATION: u64 = 1 << 52;
 
 static GOSSIP: LazyLock<Script> = LazyLock::new(|| Script::new("gossip", include_str!("scripts/gossip.lua")));
 
-/// A call of the script, from words that [`Gossip::call`] has made.
+/// Makes a call of the script from words that [`Gossip::call`] has made.
 pub fn call_of(keys: Vec<String>, args: Vec<String>) -> Call<'static> {
     let bytes = |words: Vec<String>| words.into_iter().map(String::into_bytes).collect();
     Call { script: &GOSSIP, keys: bytes(keys), args: bytes(args) }
 }
 
-/// One host's part in the conversation.
+/// One host's side of the gossip with the store.
 #[derive(Clone, Debug)]
 pub struct Gossip {
     host: String,
-    /// A text that names this machine and no other: it tells two machines of one host name apart.
+    /// A text that only this machine has: it tells two machines with one host name apart.
     owner: String,
     incarnation: u64,
     /// Daemons that have begun under `incarnation`, this one included.
@@ -103,7 +103,7 @@ pub struct Gossip {
     calls: u64,
     /// When the last call was made.
     called_ns: u64,
-    /// The store whose version `since` is.
+    /// The identity of the store that `since` is a version of.
     identity: Option<String>,
     since: u64,
     /// Whether this daemon has just begun and must hear of every block.
@@ -119,22 +119,22 @@ pub struct Gossip {
     swept_ns: u64,
 }
 
-/// What follows from an answer of the store.
+/// The result of hearing an answer of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GossipUpdate {
-    /// What the list of this host says from now on; each prefix once.
+    /// Edits of this host's list, at most one for each prefix.
     pub edits: Vec<ListEdit>,
     /// Lines for the log.
     pub log: Vec<String>,
     /// Whether there is more to hear or to say, so that the next call is due at once.
     pub again: bool,
-    /// How far the store's clock went ahead of this host's at once, or back if it is below 0.
+    /// Milliseconds by which the store's clock was set ahead, or back if negative; 0 if it was not set.
     pub step_ms: i64,
 }
 
 impl Gossip {
-    /// The part of a daemon that begins. `incarnation` is when it begins, in milliseconds of the wall clock. `inherited` is what the list already has of blocks for all
-    /// hosts.
+    /// Makes the gossip of a daemon that begins. `incarnation` is the time of its begin, in milliseconds of the wall clock. `inherited` are the blocks for all hosts
+    /// that are already on the list.
     pub fn new(
         host: &str,
         incarnation: u64,
@@ -149,7 +149,7 @@ impl Gossip {
         });
         let mut hidden: BTreeMap<Prefix, HostBlock> = hidden.collect();
         let numbers = &saved.numbers;
-        // Nobody knows which of these edits the store has heard of: the store is told those that it does not have.
+        // Without a known identity of the store it is unknown which blocks the store has heard of: it is told those that it does not have.
         let version = if numbers.identity.is_some() { numbers.version } else { blocks::UNCONFIRMED };
         let mut has_lost_track = false;
         for (prefix, block) in inherited {
@@ -192,12 +192,12 @@ impl Gossip {
         })
     }
 
-    /// Names the machine by a text that no other machine has, and that stays when the daemon starts again.
+    /// Sets the text that only this machine has. It must stay the same when the daemon starts again.
     pub fn owned_by(self, owner: String) -> Self {
         Self { owner, ..self }
     }
 
-    /// Why the store does not hear what this host says about blocks, if it does not.
+    /// Returns why the store does not accept this host's edits, if it does not.
     pub fn unheard(&self) -> Option<String> {
         match self.standing {
             CallStanding::Current => None,
@@ -212,7 +212,7 @@ impl Gossip {
         }
     }
 
-    /// Blocks a prefix on all hosts: here at once, elsewhere with the next call. `is_forced`: also if that cuts somebody off here.
+    /// Blocks a prefix on all hosts: here at once, elsewhere after the next call. `is_forced` blocks it even if that cuts somebody off here.
     pub fn add(
         &mut self,
         prefix: Prefix,
@@ -229,7 +229,7 @@ impl Gossip {
         self.edit(prefix, Some(host_block), is_forced, this_host, now_ns)
     }
 
-    /// Takes a block away on all hosts.
+    /// Removes a block on all hosts.
     pub fn remove(
         &mut self,
         prefix: Prefix,
@@ -271,12 +271,12 @@ impl Gossip {
         Ok(self.blocks.settle(prefix, this_host, now_ns, &mut |_| {}))
     }
 
-    /// What the list says when a prefix is blocked on this host alone.
+    /// Returns the edit of the list that blocks a prefix on this host alone.
     pub fn block_here(&mut self, prefix: Prefix, host_block: HostBlock, now_ns: u64) -> ListEdit {
         self.blocks.with_local(prefix, Some(host_block), now_ns)
     }
 
-    /// What the list says when a block of this host alone is taken away; nothing if there is no such block.
+    /// Returns the edit of the list that removes a block of this host alone; `None` if there is no such block.
     pub fn unblock_here(
         &mut self,
         prefix: Prefix,
@@ -287,55 +287,55 @@ impl Gossip {
         Some(self.blocks.with_local(prefix, None, now_ns))
     }
 
-    /// Judges blocks again that this host refused: after a change of the allow list, and now and then, because sessions end.
+    /// Judges the blocks that this host refused again. Called after a change of the allow list, and now and then, because sessions end.
     pub fn judge_again(&mut self, this_host: &impl ThisHost, now_ns: u64) -> GossipUpdate {
         let mut log = GossipLog::default();
         let edits = self.blocks.judge_again(this_host, now_ns, &mut |line| log.say(line));
         GossipUpdate { edits, log: log.lines(), again: false, step_ms: 0 }
     }
 
-    /// Blocks for all hosts, each with the reason why it does not hold here, if it does not.
+    /// Returns the blocks for all hosts, each with the reason if this host refuses it.
     pub fn blocks(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &BlockRecord, Option<&str>)> {
         self.blocks.iter(now_ns)
     }
 
-    /// Prefixes whose block on the list is the one for all hosts: what the next daemon inherits. Not those that this host alone blocks for
-    /// longer.
+    /// Returns the prefixes whose block on the list is the one for all hosts. The next daemon inherits them. Prefixes that this host alone
+    /// blocks for longer are not among them.
     pub fn shown(&self) -> impl Iterator<Item = &Prefix> {
         self.blocks.shown()
     }
 
-    /// The block of a prefix for all hosts.
+    /// Returns the block of a prefix for all hosts.
     pub fn block(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.blocks.get(prefix, now_ns)
     }
 
-    /// The block of a prefix for all hosts, if it holds on this one too.
+    /// Returns the block of a prefix for all hosts, if this host has accepted it.
     pub fn block_here_too(&self, prefix: &Prefix, now_ns: u64) -> Option<&BlockRecord> {
         self.blocks.in_force(prefix, now_ns)
     }
 
-    /// The block of a prefix on this host alone, behind one for all hosts that lasts longer.
+    /// Returns the block of a prefix for this host alone that is hidden behind a longer one for all hosts.
     pub fn block_behind(&self, prefix: &Prefix, now_ns: u64) -> Option<&HostBlock> {
         self.blocks.hidden().get(prefix).filter(|block| block.holds(now_ns))
     }
 
-    /// All blocks of this host alone that are behind one for all hosts.
+    /// Returns all blocks of this host alone that are hidden behind longer ones for all hosts.
     pub fn blocks_behind(&self, now_ns: u64) -> impl Iterator<Item = (&Prefix, &HostBlock)> {
         self.blocks.held_behind(now_ns)
     }
 
-    /// The hosts, as the store last told them.
+    /// Returns the hosts, as the store last listed them.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Edits that the store has not answered.
+    /// Returns how many edits the store has not answered.
     pub fn waiting(&self) -> usize {
         self.outbox.len()
     }
 
-    /// The next call. `facts` are those that only the daemon knows.
+    /// Makes the next call. `facts` has the facts that only the daemon knows; the others are filled in here.
     pub fn call(&mut self, keys: &Keys, facts: &Facts, wants_members: bool, now_ns: u64) -> Call<'static> {
         self.calls += 1;
         self.called_ns = now_ns;
@@ -375,8 +375,8 @@ impl Gossip {
     }
 }
 
-/// Milliseconds that are left of a block; -1 of a block without an end. A block that has run out while the store was away has one left, so that it still replaces
-/// what was there.
+/// Returns the milliseconds left of a block; -1 for a block without an end. A block that ran out while the store was away has 1 ms left, so that it still replaces
+/// the record before it.
 fn left_ms(host_block: &HostBlock, now_ns: u64) -> i64 {
     host_block.until_ns.map_or(-1, |until| (until.saturating_sub(now_ns) / 1_000_000).max(1) as i64)
 }

@@ -1,4 +1,4 @@
-//! Everything that this host holds of limits that count on all hosts together.
+//! The leases that this host holds of limits that count on all hosts together.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,25 +17,25 @@ use crate::{
 /// A limit that counts on all hosts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasedLimit {
-    /// What the store calls it.
+    /// The key of the limit in the store.
     pub key: String,
-    /// Where the packet path has its lease.
+    /// The place of its lease in the kernel maps.
     pub place: u32,
-    /// What the store gives out of it.
+    /// The amount, period and burst that the store leases out.
     pub terms: Terms,
 }
 
-/// Lines of a lease batch. More would take the store longer than a tick, and it does nothing else meanwhile; what is left out is said with the next.
+/// The largest number of lines in a lease batch. More would take the store longer than a tick, and it does nothing else meanwhile; the rest goes with the next batch.
 pub const LINES: usize = 1_000;
 
-/// All holdings, by what the store calls them.
+/// All holdings, by their keys in the store.
 #[derive(Clone, Debug)]
 pub struct Leases {
     timing: Timing,
     pace: Pace,
     slots: Vec<LeaseSlot>,
     by_key: HashMap<String, usize>,
-    /// Limits that are not held any more, and until when a store record may still have a lease of this host.
+    /// Keys of limits that are not held any more, and until when a store record may still have a lease of this host.
     dropped: HashMap<String, u64>,
 }
 
@@ -45,27 +45,27 @@ struct LeaseSlot {
     holding: Holding,
     /// The lease that the packet path was last given.
     in_maps: Option<PacketLease>,
-    /// What other hosts last said of the limit, and when that was heard.
+    /// Whether other hosts agree on the limit, as the store last told; `heard_ns` is when.
     others: Others,
     heard_ns: u64,
 }
 
-/// For how many nanoseconds after the last report of it a dispute counts: other hosts have another amount for the limit.
+/// How many nanoseconds a dispute counts after the store last told of it. In a dispute, other hosts have another amount for the limit.
 const SAID_NS: u64 = 60_000_000_000;
 
-/// How much this host holds in all.
+/// Sums over all leases of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTotals {
     /// Limits that count on all hosts together.
     pub limits: u64,
-    /// Of these, how many there is something held of.
+    /// Limits of which this host holds units.
     pub held: u64,
     /// Units held of all limits together.
     pub units: u64,
 }
 
 impl Leases {
-    /// A host without leases.
+    /// Makes the state of a host without leases.
     pub fn new(timing: Timing, tick_ns: u64) -> Self {
         let pace = Pace { tick_ns, trip_ns: 0 };
         Self { timing, pace, slots: Vec::new(), by_key: HashMap::new(), dropped: HashMap::new() }
@@ -77,7 +77,7 @@ impl Leases {
         self.timing = self.timing.heard_every(Duration::from_nanos(self.pace.tick_ns).max(trip));
     }
 
-    /// Follows a policy: what stays keeps what it holds, what is new starts with nothing. Returns places that have no lease any more.
+    /// Goes over to the limits of a policy: limits that stay keep their units, new ones start with none. Returns the places that have no lease any more.
     pub fn follow(
         &mut self,
         limits: Vec<LeasedLimit>,
@@ -89,8 +89,8 @@ impl Leases {
             old.into_iter().map(|slot| ((slot.limit.key.clone(), slot.limit.place), slot)).collect();
         let stays: HashSet<(String, u32)> =
             limits.iter().map(|limit| (limit.key.clone(), limit.place)).collect();
-        // What these have spent and not told dies with them, so the store must write off all that they hold before it hears of the limit again;
-        // twice that time, for lease batches that were given up and arrive late.
+        // Dropped holdings do not report what they spent since the last batch, so the store must write off their leases before it hears of the
+        // limit again. The time is doubled for lease batches that were given up and arrive late.
         let written_off_ns = now_ns + 2 * self.timing.longest_us() * 1_000;
         self.dropped.retain(|_, until_ns| *until_ns > now_ns);
         let dropped = before.keys().filter(|held| !stays.contains(held));
@@ -110,11 +110,11 @@ impl Leases {
         }
         self.by_key = self.slots.iter().enumerate().map(|(at, slot)| (slot.limit.key.clone(), at)).collect();
         let kept: HashSet<u32> = self.slots.iter().map(|slot| slot.limit.place).collect();
-        // What these held dies with its time; the store writes it off.
+        // The leases of the remaining places end by time, and the store writes them off.
         before.into_keys().map(|(_, place)| place).filter(|place| !kept.contains(place)).collect()
     }
 
-    /// Takes in what packets have spent.
+    /// Takes in the counters of spent units of every limit.
     pub fn observe(&mut self, now_ns: u64, mut spent: impl FnMut(u32) -> Spent) {
         for LeaseSlot { limit, holding, .. } in &mut self.slots {
             holding.observe(spent(limit.place), now_ns, &self.pace, &limit.terms);
@@ -122,7 +122,7 @@ impl Leases {
         }
     }
 
-    /// The lines of the next lease batch.
+    /// Returns the lines of the next lease batch.
     pub fn batch(&mut self, now_ns: u64) -> Vec<Line> {
         let Self { timing, pace, slots, .. } = self;
         let is_due = |slot: &&mut LeaseSlot| slot.holding.is_due(now_ns, timing, pace, &slot.limit.terms);
@@ -138,7 +138,7 @@ impl Leases {
         due.into_iter().filter_map(line).collect()
     }
 
-    /// Lines that say nothing but that this host is here: one of those that share a group.
+    /// Returns lines that ask for nothing and only show that this host is there: one line for each group of keys.
     pub fn greeting<G: Eq + Hash>(&self, group: impl Fn(&str) -> G) -> Vec<Line> {
         let mut greeted = HashSet::new();
         let nothing = Entry { sequence: 0, used: 0, held: 0, wanted: 0 };
@@ -156,19 +156,19 @@ impl Leases {
         }
     }
 
-    /// Limits of which other hosts say something else: what the store calls them, and what it is.
+    /// Returns the keys of limits on which other hosts do not agree, and what they have instead.
     pub fn disputed(&self, now_ns: u64) -> impl Iterator<Item = (&str, Others)> {
         let is_fresh = move |slot: &&LeaseSlot| now_ns < slot.heard_ns.saturating_add(SAID_NS);
         let disputed = self.slots.iter().filter(|slot| slot.others != Others::Agree).filter(is_fresh);
         disputed.map(|slot| (slot.limit.key.as_str(), slot.others))
     }
 
-    /// This host has stood still for longer than its clock says: what it held may have been written off.
+    /// Ends all leases, because this host stood still for longer than its clock says and the store may have written them off.
     pub fn lapse(&mut self, now_ns: u64) {
         self.slots.iter_mut().for_each(|slot| slot.holding.lapse(now_ns));
     }
 
-    /// The leases that the packet path does not have yet, by their places.
+    /// Returns the leases that the packet path does not have yet, with their places, and marks them as given.
     pub fn news(&mut self) -> Vec<(u32, PacketLease)> {
         let mut news = Vec::new();
         for LeaseSlot { limit, holding, in_maps, .. } in &mut self.slots {
@@ -181,14 +181,14 @@ impl Leases {
         news
     }
 
-    /// Goes on without the store for a tick, at the pace that each had.
+    /// Gives every holding one tick's worth of units at its last pace, to spend without the store within three ticks.
     pub fn go_on(&mut self, now_ns: u64) {
         for LeaseSlot { holding, .. } in &mut self.slots {
             holding.go_on(now_ns + 3 * self.pace.tick_ns);
         }
     }
 
-    /// Lets go of everything: the next lease batch gives it back.
+    /// Gives up all units: the next lease batch gives them back.
     pub fn give_up(&mut self, now_ns: u64) {
         self.slots.iter_mut().for_each(|slot| slot.holding.give_up(now_ns));
     }
@@ -203,12 +203,12 @@ impl Leases {
         })
     }
 
-    /// Units held of the limit whose lease is at a place.
+    /// Returns the units held of the limit whose lease is at a place.
     pub fn held_at(&self, place: u32, now_ns: u64) -> Option<u64> {
         self.slots.iter().find(|slot| slot.limit.place == place).map(|slot| slot.holding.held(now_ns))
     }
 
-    /// The part of what the store gives out of the limit at a place that was spent here lately, in percent.
+    /// Returns the part of a limit, of what the store leases out, that was lately spent on this host, in percent.
     pub fn share_at(&self, place: u32) -> Option<u64> {
         let slot = self.slots.iter().find(|slot| slot.limit.place == place)?;
         let terms = &slot.limit.terms;
@@ -217,12 +217,12 @@ impl Leases {
         Some((100 * spent / given.max(1)).min(100) as u64)
     }
 
-    /// Where the packet path has the leases.
+    /// Returns the places of all leases in the kernel maps.
     pub fn places(&self) -> Vec<u32> {
         self.slots.iter().map(|slot| slot.limit.place).collect()
     }
 
-    /// How long leases last.
+    /// Returns the times that leases keep to.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }

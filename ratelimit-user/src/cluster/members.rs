@@ -1,4 +1,4 @@
-//! The hosts of a cluster, as each tells of itself with every call.
+//! The members of a cluster: the facts that each host tells of itself with every call.
 //!
 //! | state | the host was last heard of |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | late | within [`AWAY_MS`]: it misses ticks, or the store did |
 //! | away | longer ago; after a day it is forgotten |
 //!
-//! `behind` is how many changes of blocks a host has not heard of yet: 0 within a tick or two of every change if all is well.
+//! `behind` is the number of changes of blocks that a host has not heard of yet: 0 within a tick or two of every change if all is well.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,13 @@ pub const AWAY_MS: u64 = 10_000;
 /// Longest text of facts, in bytes.
 pub(crate) const FACTS_LEN: usize = 512;
 
-/// What a host says of itself. What another version of the program does not know or does not say is left out.
+/// Facts that a host tells of itself. Unknown facts are ignored and missing ones are 0 or empty, because hosts may run other versions of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
     /// Version of the program.
     pub program: String,
-    /// How long the call before took until it was answered.
+    /// Round trip of the call before, in microseconds.
     pub round_trip_us: u64,
     /// Limits that the host holds leases of.
     pub leases: u64,
@@ -37,7 +37,7 @@ pub struct Facts {
     pub refused: u64,
 }
 
-/// How long ago a host was heard of.
+/// The state of a member, by how long ago the store heard it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -54,13 +54,13 @@ pub enum State {
 pub struct Member {
     /// The name of the host.
     pub host: String,
-    /// How many milliseconds ago the member was last heard of, by the store's clock.
+    /// Milliseconds since the store last heard the member, by the store's clock.
     pub seen_ms_ago: u64,
     /// The state of the member in one word.
     pub state: State,
-    /// Changes that it has not heard of yet.
+    /// Changes of blocks that the member has not heard of yet.
     pub behind: u64,
-    /// What the member says of itself.
+    /// The facts that the member tells of itself.
     pub facts: Facts,
 }
 
@@ -72,8 +72,8 @@ impl Facts {
 }
 
 impl Member {
-    /// A host as the store tells of it, when the last change was `version`; none if that is not a host's name. Facts that cannot be read
-    /// are those of a host that says nothing of itself.
+    /// Reads a member as the store tells it, when the last change was `version`; `None` if `host` is not a host's name. Facts that cannot be
+    /// read are replaced by empty ones.
     pub(crate) fn read(host: &str, seen_ms_ago: u64, facts: &str, version: u64) -> Option<Self> {
         check_host(host).ok()?;
         let read = (facts.len() <= FACTS_LEN).then(|| serde_json::from_str::<Facts>(facts).ok());

@@ -1,12 +1,12 @@
-//! Limits that hold on all hosts together.
+//! Limits and blocks that hold on all hosts together.
 //!
 //! ```text
 //! counters -> demand -> store -> leases -> map operations
 //! ```
-//! [`holding`] is the host's end of one conversation, and pure; the store's end is the script of [`crate::store::record`]. What is said is in
+//! [`holding`] is the host's side of a lease, and pure; the store's side is the script of [`crate::store::record`]. The messages are in
 //! [`crate::store::lease_batch`].
 //!
-//! Blocks that hold on all hosts, and who the hosts are, go another way: [`gossip`].
+//! Blocks for all hosts, and the list of hosts, go another way: [`gossip`].
 
 pub mod blocks;
 pub mod gossip;

@@ -1,4 +1,4 @@
-//! The prefixes around sources, as the kernel reads them.
+//! Prefix aggregation in the form that the kernel program reads.
 
 use ratelimit_common::{
     abi::{self, Limit, LimitSet, Meter, SourceKey, Squeeze, limit::NO_METER, prefix::MAX_PREFIX_LEVELS},
@@ -8,7 +8,7 @@ use ratelimit_common::{
 use super::set;
 use crate::policy::{AggregationFamily, AggregationLevel, AggregationPolicy};
 
-/// A prefix has the tolerance of its sources: m times the burst, used up m times as fast.
+/// Compiles prefix aggregation. A prefix has the tolerance of its sources: m times the burst is used up m times as fast.
 pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Aggregation {
     let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
     let every = |limit: &&Limit| [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
@@ -25,7 +25,7 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
     abi::Aggregation {
         tolerance_q8: if off { 0 } else { tolerance_q8 },
         unproven_tolerance_q8: tolerance_q8 - tolerance_q8 / RANGE_SHARE,
-        // Prefixes are charged for the dearest limit, whichever that is.
+        // A prefix is charged for the dearest limit, so every limit must be charged by addition.
         adds: u64::from(set::all_add(source)),
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
         packet_q8: 0,

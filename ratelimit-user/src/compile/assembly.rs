@@ -1,4 +1,4 @@
-//! Puts the parts of a policy together as the kernel reads it.
+//! Puts the parts of a policy together in the form that the kernel program reads.
 
 use ratelimit_common::{
     abi::{self, Clock, Limit, LimitSet, Meter, SourceLimits, policy::NO_TCP_OPTIONS},
@@ -25,23 +25,23 @@ use super::{
 };
 use crate::policy::{NamedLimit, Policy, PrefilterPolicy, User};
 
-/// How far the coarse clock may lag before more is admitted than was taken out of the tolerances: one tick is its nature, one more when the
-/// program read it while it was being moved, and one for a tick that comes late.
+/// Ticks that the coarse clock may lag at most, which are taken out of the tolerances: one by its nature, one when the
+/// program reads the clock while it is being moved, and one for a tick that comes late.
 const TICKS_OF_LAG: u64 = 3;
-/// A tolerance below so many times the lag would lose too much of its burst to it: then the precise clock decides.
+/// A tolerance below this many times the lag would lose too much of its burst: then the precise clock decides.
 const LAG_SHARE: u64 = 8;
 /// The precise clock also decides for bursts of fewer packets than this, because the lag would cost such a burst a whole packet.
 const COUNTABLE_BURST: u64 = 64;
-/// Allowances may be used up in bursts of this part of a second.
+/// An allowance admits this part of its amount per second at once.
 const ALLOWANCE_BURST: u32 = 10;
 /// Sockets that one CPU looks up per second for untracked sources: a lookup takes about a tenth of a microsecond, so a few percent of a core.
 const PROOFS_PER_CPU: u32 = 500_000;
-/// Senders of refused packets that one CPU tells so per second: enough for people, and of no use to whoever forges addresses.
+/// Rejections that one CPU sends per second to senders of refused packets: enough for people, and of no use to senders of forged addresses.
 const REJECTIONS_PER_CPU: u32 = 1_000;
-/// Refused packets that one CPU tells the daemon of per second: enough to see who is refused, and little for either side.
+/// Drop events that one CPU sends per second: enough to see who is refused, and little work for CPU and daemon.
 const REPORTS_PER_CPU: u32 = 1_000;
 
-/// The kernel's view of a policy. A limit, a service or a user that was there before keeps its place, and with it what was spent.
+/// Compiles a policy for the kernel. A limit, service or user that was in the policy before keeps its place, and with it what was spent.
 pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Option<Before<'_>>) -> Desired {
     let terms = set_terms(policy, facts, before);
     let names = Names::after(before.map(|before| before.names), policy);
@@ -60,7 +60,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let keeps_tables =
         known.is_some_and(|known| known.users == users.sets && known.destinations == destinations);
     compiled.tables = table(before.map(|before| before.policy.tables), keeps_tables);
-    // Prefixes that go from one user to another are in the lists, not here.
+    // Prefixes that move between users change the lists, not the policy.
     let may_stay = before.filter(|_| keeps_tables && users.new.is_empty());
     let keeps_policy = number(&mut compiled, generation, may_stay);
     let mut desired = Desired {
@@ -80,7 +80,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     desired
 }
 
-/// What sets of limits of sources are compiled by. Without a lag where the clock that decides is precise.
+/// The terms of the limits of sources. The lag is 0 if the precise clock decides.
 fn set_terms(policy: &Policy, facts: &HostFacts, before: Option<Before<'_>>) -> SetTerms {
     let lag_q8 = (facts.tick_ns * TICKS_OF_LAG) << TIME_FRAC_BITS;
     SetTerms {
@@ -95,7 +95,7 @@ fn set_terms(policy: &Policy, facts: &HostFacts, before: Option<Before<'_>>) -> 
     }
 }
 
-/// The policy without services, totals, aggregation and windows.
+/// Compiles the policy without services, totals, aggregation and windows.
 fn without_services(
     policy: &Policy,
     facts: &HostFacts,
@@ -119,7 +119,7 @@ fn without_services(
     })
 }
 
-/// Gives a policy its generation. Answers whether it is the policy before, whose generation it keeps then.
+/// Gives a policy its generation. If it equals the policy before, it keeps that generation, and the answer is true.
 fn number(compiled: &mut abi::Policy, generation: u64, before: Option<Before<'_>>) -> bool {
     if let Some(before) = before {
         compiled.generation = before.policy.generation;
@@ -142,24 +142,24 @@ fn source(
     SourceLimits { v6_mask_hi, v6_mask_lo, v4_mask, set: set::compile(&rates, terms, before, windows) }
 }
 
-/// What makes a source, as the kernel has it.
+/// The masks that make sources of addresses: two words of IPv6, one of IPv4.
 fn source_masks(policy: &Policy) -> [u64; 3] {
     let v6 = v6_mask(policy.source().ipv6_prefix());
     [v6.hi, v6.lo, v4_mask(policy.source().ipv4_prefix()).lo]
 }
 
-/// The masks that make sources of addresses, as the kernel has them.
+/// The masks of limits of sources in the kernel's form: two words of IPv6, one of IPv4.
 fn masks(source: &SourceLimits) -> [u64; 3] {
     [source.v6_mask_hi, source.v6_mask_lo, source.v4_mask]
 }
 
-/// The coarse clock, if its lag is small against every burst.
+/// The clock that decides: the coarse one if its lag is small against every burst.
 fn clock(policy: &Policy, lag_q8: u64) -> Clock {
     let source = policy.source().limits().iter().map(NamedLimit::rate);
     let services =
         policy.services().iter().flat_map(|service| service.totals().iter().chain(service.per_source()));
     let users = policy.users().iter().flat_map(User::network);
-    // Windows have the precise clock whatever the others have.
+    // Windows always use the precise clock, so they do not matter here.
     let buckets = source
         .chain(services)
         .chain(users)
@@ -183,7 +183,7 @@ fn prefilter(policy: &PrefilterPolicy, secret: [u64; 2]) -> abi::Prefilter {
     }
 }
 
-/// What one CPU may do so often per second, and a tenth of that at once.
+/// A per-CPU budget of `per_second` units per second, a tenth of them at once.
 fn allowance(per_second: u32) -> Limit {
     let burst = u64::from(per_second / ALLOWANCE_BURST).max(1);
     enforced(&Rate {

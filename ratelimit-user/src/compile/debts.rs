@@ -1,8 +1,8 @@
-//! What users and totals have spent, when a limit of theirs becomes slower, gets a bigger burst or counts something else.
+//! Carries over what users and totals have spent when one of their limits becomes slower, gets a bigger burst, or counts another meter.
 //!
 //! Words are times, so a change of price changes how many packets a debt is: half an hour of 5000 packets/hour are 2500, and of 500 packets/hour they are 250. A limit
-//! that becomes slower would take the difference for unspent. And a word that was further ahead than a small burst is long was made "exactly empty" there, so a bigger
-//! burst would take what the small one did not know of for unspent. There is a word for each user and a few for totals, which are read when the policy
+//! that becomes slower would take the difference for unspent. A bucket that was further ahead than a small burst allows was cut to "exactly empty", so a bigger
+//! burst would take the part that was cut for unspent. Each user has one word for each limit, and totals have a few, so their words are read when the policy
 //! changes; sources are too many for that.
 //!
 //! ```text
@@ -32,8 +32,8 @@ use ratelimit_common::{
 use super::{desired::Desired, total};
 
 impl Desired {
-    /// Has users owe what they have spent under limits that are slower, have a bigger burst or count something else now. `before` are the limits that a user is held
-    /// to, and `bucket` its words.
+    /// Makes users owe what they have spent under limits that are now slower, have a bigger burst or count another meter. `before` gives the limits in force of a
+    /// user, and `bucket` its words.
     pub fn carry_debts(
         &mut self,
         before: impl Fn(u32) -> Option<LimitSet>,
@@ -50,14 +50,14 @@ impl Desired {
             (set.owed_since_q8, set.owed_q8) = if standing > 0 {
                 (now_q8, standing as u64)
             } else {
-                // Nothing is owed, and since when is remembered: a still bigger burst has to fill from then on, and not from when the word says.
+                // Nothing is owed, but the time is remembered: an even bigger burst has to fill from this time on, not from the time in the word.
                 (now_q8.wrapping_sub(standing.unsigned_abs() as u64 + 1), 1)
             };
         }
     }
 
-    /// The words of the totals of a service, or of the host, where they have to be moved before this policy takes the place of another: only ever ahead. `held_q8` is
-    /// what CPUs have taken of each limit and not spent, which nobody gets any more.
+    /// The words of the totals of a service, or of the host, moved ahead where this policy needs that before it is enforced. `held_q8` is
+    /// what CPUs hold of each limit unspent; nobody will spend it any more.
     pub fn carried_total(
         &self,
         before: &abi::Policy,
@@ -66,7 +66,7 @@ impl Desired {
         held_q8: [u64; MAX_TOTALS],
         now_q8: u64,
     ) -> TotalState {
-        // What another service had spent at the place is forgotten, not carried over.
+        // What another service at this place had spent is not carried over.
         if self.new_services.binary_search(&index).is_ok() {
             return state;
         }
@@ -81,7 +81,7 @@ impl Desired {
         state
     }
 
-    /// This policy as it is when the user at a place is forgiven its debt; `None` if the user owes nothing.
+    /// A copy of this policy in which the user at a place owes nothing; `None` if the user owes nothing already.
     pub fn forgiving(&self, index: u32) -> Option<Self> {
         self.user_set(index).filter(|set| set.owed_q8 != 0)?;
         let mut next = self.clone();
@@ -94,10 +94,10 @@ impl Desired {
     }
 }
 
-/// How far the word of a bucket is ahead of now; below zero, for how long the bucket has been full.
+/// How far the word of a bucket is ahead of now, in 1/256 ns. Negative: how long the bucket has been full.
 type AheadQ8 = i128;
 
-/// A bucket that has been full for so long has filled up under whichever limit: no tolerance is longer.
+/// A bucket that has been full for this long is full under every limit: no tolerance is longer.
 const FULL_FOR_LONG: AheadQ8 = -(MAX_TOLERANCE_Q8 as AheadQ8);
 
 fn standing(word_q8: u64, now_q8: u64) -> AheadQ8 {
@@ -109,7 +109,7 @@ fn standing(word_q8: u64, now_q8: u64) -> AheadQ8 {
     }
 }
 
-/// What a set says of a bucket of one of its limits beside its word: when it counts as full.
+/// When a bucket counts as full by the debt of its set, whatever its word says.
 fn owed(set: &LimitSet, limit: &Limit, now_q8: u64) -> AheadQ8 {
     if set.owed_q8 == 0 {
         return FULL_FOR_LONG;
@@ -122,7 +122,7 @@ fn is_carried(old: &LimitSet, new: &LimitSet) -> bool {
     old.limits.iter().zip(&new.limits).any(|(was, is)| after(was, is, 0).is_some())
 }
 
-/// The furthest that a bucket of a set has to count as ahead under the next one, if that is further than its word and the set say.
+/// The furthest that a bucket of the new set must count as ahead, if that is further than its word and the new set say.
 fn carried(old: &LimitSet, new: &LimitSet, bucket: &Bucket, now_q8: u64) -> Option<AheadQ8> {
     let pairs = old.limits.iter().zip(&new.limits).zip(bucket.tat_q8);
     let places = pairs.filter_map(|((was, is), word_q8)| {
@@ -133,13 +133,13 @@ fn carried(old: &LimitSet, new: &LimitSet, bucket: &Bucket, now_q8: u64) -> Opti
     places.max()
 }
 
-/// Where a bucket stands under the limit that takes the place of another; `None` if it stays where it is.
+/// How far a bucket is ahead under the limit that replaces another; `None` if it stays where it is.
 fn after(was: &Limit, is: &Limit, standing: AheadQ8) -> Option<AheadQ8> {
     if was.meter == NO_METER || is.meter == NO_METER || standing == FULL_FOR_LONG {
         return None;
     }
     let [old, new] = [was, is].map(|limit| AheadQ8::from(limit.tolerance_q8));
-    // What is further ahead was spent under another limit still, and counts as an empty bucket.
+    // A word that is further ahead was charged under an earlier limit, and counts as an empty bucket.
     let standing = standing.min(old);
     if was.meter != is.meter {
         return Some(div_ceil(standing.max(0) * new, old));
@@ -156,7 +156,7 @@ fn div_ceil(dividend: AheadQ8, divisor: AheadQ8) -> AheadQ8 {
     -(-dividend).div_euclid(divisor.max(1))
 }
 
-/// The price of one limit with as many fraction bits as both together have, to be compared with the other's.
+/// The price of a limit, scaled so that it can be compared with the price of the other.
 fn price(one: &Limit, other: &Limit) -> AheadQ8 {
     let bits = other.frac_bits & !(COUNTS_BYTES | SOFT | HELD);
     (AheadQ8::from(one.cost_fp) << (bits & 63)).max(1)

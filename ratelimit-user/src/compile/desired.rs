@@ -1,4 +1,4 @@
-//! What the maps must hold, and what they hold now.
+//! The desired state of the kernel maps, and what they hold now.
 
 use ratelimit_common::abi::{
     self, LimitSet, Total,
@@ -13,30 +13,30 @@ use super::{
 };
 use crate::policy::Prefix;
 
-/// What the maps must hold.
+/// The desired state of the kernel maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// The policy in force.
+    /// The compiled policy.
     pub policy: Box<abi::Policy>,
-    /// Whether the policy that is in force says all that already.
+    /// Whether the policy in the kernel is equal already, so that it need not be written.
     pub keeps_policy: bool,
-    /// Which service a packet is for at a port that services share.
+    /// The service of each destination, at ports that services share.
     pub destinations: Vec<Destination>,
-    /// Services whose totals are not what they were, in order, and the host behind them.
+    /// Services whose totals change, in order, and then the host if its totals change.
     pub changed_totals: Vec<u32>,
-    /// Services whose index had another service or none before, in order: nothing of theirs is spent, neither by a source nor of their totals.
+    /// Services whose index had another service or none before, in order. Nothing counts as spent there, by sources or by totals.
     pub new_services: Vec<u32>,
     /// The limits of users, by index.
     pub users: Vec<(u32, LimitSet)>,
-    /// Whether the tables of users' limits and of destinations that are in force say all that already.
+    /// Whether the tables of users' limits and of destinations in the kernel are equal already.
     pub keeps_tables: bool,
     /// Users whose index had another user or none before: their buckets start full.
     pub new_users: Vec<u32>,
-    /// Windows of users that begin afresh, by user and place.
+    /// Windows of users that start from zero, by user and place.
     pub new_user_windows: Vec<u32>,
-    /// The prefixes of users, by one more than the user's index.
+    /// The prefixes of each user, with one more than the user's index.
     pub user_sources: Vec<UserSources>,
-    /// The index of each name.
+    /// The names of services and users at their indices.
     pub names: Names,
 }
 
@@ -47,16 +47,16 @@ pub struct Before<'b> {
     pub policy: &'b abi::Policy,
     /// The names that have places in the maps in force.
     pub names: &'b Names,
-    /// The limits of its users, by index.
+    /// The limits of the users in the maps, by index.
     pub users: &'b [LimitSet],
-    /// What it was made of; unknown if it was another daemon that put it there.
+    /// The desired state that the maps were written from; `None` if another daemon wrote them.
     pub desired: Option<&'b Desired>,
-    /// Now, as a time word of the kernel's clock.
+    /// The present moment as a time word of the kernel's clock.
     pub now_q8: u64,
 }
 
 impl<'b> Before<'b> {
-    /// What this daemon has put there.
+    /// The maps after this daemon has written `desired`.
     pub fn known(policy: &'b abi::Policy, desired: &'b Desired, now_q8: u64) -> Self {
         Self { policy, names: &desired.names, users: &[], desired: Some(desired), now_q8 }
     }
@@ -67,12 +67,12 @@ impl<'b> Before<'b> {
 }
 
 impl Desired {
-    /// Every prefix of a user, and one more than the user's index.
+    /// Every prefix of every user, with one more than the user's index.
     pub fn user_prefixes(&self) -> impl Iterator<Item = (Prefix, u16)> {
         lists::user_prefixes(&self.user_sources)
     }
 
-    /// Has every source begin without a burst: the table that says what it has spent is another one from now on.
+    /// Makes every source begin without a burst, because the table of what sources have spent is replaced.
     pub fn sources_begin_spent(&mut self, now_q8: u64) {
         self.keeps_policy = false;
         self.policy.source.set = succession::spent(self.policy.source.set, now_q8);
@@ -81,7 +81,7 @@ impl Desired {
         }
     }
 
-    /// Has every user begin without a burst.
+    /// Makes every user begin without a burst.
     pub fn users_begin_spent(&mut self, now_q8: u64) {
         self.keeps_tables = false;
         for (_, set) in &mut self.users {
@@ -89,12 +89,12 @@ impl Desired {
         }
     }
 
-    /// What takes the place of this policy once it is in force: what it lost sight of counts as spent since then, and not since the moment that it was
-    /// compiled for, until when nothing is admitted. `None` if it lost sight of nothing.
+    /// A copy for the moment the policy is in force: what it lost sight of counts as spent since `now_q8`, not since the moment it was
+    /// compiled for. `None` if it lost sight of nothing.
     pub fn in_force_since(&self, compiled_for_q8: u64, now_q8: u64) -> Option<Self> {
         let is_lost = |set: &LimitSet| set.owed_q8 != 0 && set.owed_since_q8 == compiled_for_q8;
         let mut sets = self.policy.services.iter().map(|service| &service.per_source);
-        // Asked before anything is copied: nearly every change loses sight of nothing, and costs what differs.
+        // Checked before anything is copied: nearly every change loses sight of nothing.
         if !is_lost(&self.policy.source.set) && !sets.any(is_lost) {
             return None;
         }
@@ -108,26 +108,26 @@ impl Desired {
         Some(next)
     }
 
-    /// Makes the next generation of this policy.
+    /// Gives this policy the next generation.
     pub(super) fn begin_again(&mut self) {
         self.policy.generation += 1;
         self.keeps_policy = false;
         self.all_have_begun();
     }
 
-    /// Says that services, users, windows and totals that the policy begins anew have begun by now: they do not begin once more.
+    /// Marks new services, users, windows and totals as begun, so that they do not begin once more.
     pub fn all_have_begun(&mut self) {
         (self.new_services, self.changed_totals) = (vec![], vec![]);
         (self.new_users, self.new_user_windows) = (vec![], vec![]);
     }
 
-    /// Has the limits of users written where nobody reads them until the policy says so.
+    /// Selects the tables that the policy in force does not read, so that limits of users are written there.
     pub(super) fn use_other_tables(&mut self) {
         self.keeps_tables = false;
         self.policy.tables = table(Some(self.policy.tables), false);
     }
 
-    /// Has no window admit anything. What windows say of sources and users stays as it is.
+    /// Makes every window admit nothing. What is counted for sources and users stays.
     pub fn windows_admit_nothing(&mut self) {
         self.keeps_policy = false;
         for limit in &mut self.policy.windows {
@@ -135,7 +135,7 @@ impl Desired {
         }
     }
 
-    /// Services that have a total, in order, and the host behind them if it has one.
+    /// Services that have a total, in order, and then the host if it has one.
     pub fn with_totals(&self) -> Vec<u32> {
         let has_one = |totals: &[Total; MAX_TOTALS]| totals.iter().any(|total| total.limit.tolerance_q8 != 0);
         let services = (0..).zip(self.policy.services.iter().map(|service| &service.totals));
@@ -150,7 +150,7 @@ impl Desired {
     }
 }
 
-/// The tables that stay, or those that the policy in force does not use: nobody reads them until the policy says so.
+/// The number of the tables to write: those in force if they stay, otherwise the other ones, which nobody reads until the policy names them.
 pub(super) fn table(in_force: Option<u32>, stays: bool) -> u32 {
     in_force.map_or(0, |table| if stays { table } else { (table + 1) % 2 })
 }

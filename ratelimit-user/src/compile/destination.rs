@@ -1,4 +1,4 @@
-//! Ports and protocols, and the destinations that divide some of them, as the kernel looks them up.
+//! Ports and protocols, and the destinations that divide some of them, in the form that the kernel program looks them up.
 
 use ratelimit_common::abi::{
     destination::{ADDRESS_AT, BY_DESTINATION, CLASS_BITS, DestinationKey, destination_key},
@@ -11,15 +11,15 @@ use crate::policy::{PortGroup, Prefix, Service, Services, claims};
 /// One entry of the table of destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// How many bits of the key count.
+    /// Length of the prefix in the key, in bits.
     pub bits: u32,
-    /// Class and address.
+    /// The key: the class of the port group, and the address.
     pub key: DestinationKey,
     /// One more than the index of the service.
     pub service: u32,
 }
 
-/// Fills in the tables of ports and of protocols, and says what the destinations are of those that are divided. Each group of these is a class.
+/// Fills in the tables of ports and protocols, and returns the destinations of the ports that are divided. Each divided group of ports has a class of its own.
 pub(super) fn compile(
     services: &Services,
     places: &Places,
@@ -43,7 +43,7 @@ pub(super) fn compile(
         };
         fill(group, entry as u16, (ports, protocols));
     }
-    // In a fixed order, whatever that of the file is.
+    // Sorted, so that the order in the file does not matter.
     destinations.sort_unstable_by_key(|one| (one.key, one.bits));
     destinations
 }
@@ -57,13 +57,13 @@ fn fill(
         let (start, end) = (slots.start as usize, slots.end as usize);
         match start.checked_sub(PORT_SLOTS) {
             None => ports[start..end].fill(entry),
-            // No range is of both: the last port is before the first protocol, and those are no one's neighbours.
+            // No range spans ports and protocols: the last port is before the first protocol, and groups never join the two.
             Some(first) => protocols[first..end - PORT_SLOTS].fill(entry),
         }
     }
 }
 
-/// The entry of a prefix, or of what is left.
+/// The entry of a prefix, or of the rest of the destinations.
 fn destination(class: u32, prefix: Option<Prefix>, service: u32) -> Destination {
     let Some(prefix) = prefix else {
         return Destination { bits: CLASS_BITS, key: destination_key(class, 0, [0; 16]), service };

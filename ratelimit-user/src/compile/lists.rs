@@ -1,4 +1,4 @@
-//! Block and allow lists: from what the operator typed to what a longest-prefix match must find.
+//! Block and allow lists: turns the entries that operators typed into entries for a longest-prefix match.
 //!
 //! See `abi::list` for the two halves of an entry. [`effective`] fills the second half, [`changes`] orders the way from
 //! one state of the tries to another. [`edited`] does both for a few entries among many, without a look at the others.
@@ -20,10 +20,10 @@ pub use crate::policy::{Prefix, PrefixError, TrieKey};
 /// Every listed prefix with its entry.
 pub type Lists = BTreeMap<Prefix, ListEntry>;
 
-/// A user, as lists have it, and the prefixes that the policy gives it.
+/// A user's number in the lists, and the prefixes that the policy gives it.
 pub type UserSources = (u16, Sources);
 
-/// What some prefixes say themselves from now on; the effective half does not count.
+/// Prefixes with new own halves of their entries; the effective halves are ignored.
 pub type Edits = BTreeMap<Prefix, ListEntry>;
 
 /// One write to a trie.
@@ -36,7 +36,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whose entry changes.
+    /// The prefix whose entry changes.
     pub fn prefix(&self) -> &Prefix {
         match self {
             Self::Set(prefix, _) | Self::Remove(prefix) => prefix,
@@ -69,7 +69,7 @@ fn says_nothing(entry: &ListEntry) -> bool {
     entry.own_blocked_until_ns == 0 && entry.own_allowed != ALLOWED && entry.own_user == NO_USER
 }
 
-/// An entry with the effective half that it has inside another.
+/// An entry with its effective half filled in, for its place inside another entry.
 fn inside(entry: ListEntry, wider: Option<&ListEntry>) -> ListEntry {
     let wider = wider.unwrap_or(&ListEntry::EMPTY);
     ListEntry {
@@ -91,8 +91,8 @@ pub fn with_users(mut own: Lists, prefixes: impl IntoIterator<Item = (Prefix, u1
     effective(own)
 }
 
-/// What has to be edited to give the prefixes of users to whom `after` gives them. `before` is what the lists have of users; if that is
-/// not known, they are searched.
+/// The edits that give each prefix to the user that `after` names. `before` are the prefixes that users have in the lists; if it is
+/// not known, the lists are searched.
 pub fn user_edits(lists: &Lists, before: Option<&[UserSources]>, after: &[UserSources]) -> Edits {
     let mut owners: BTreeMap<Prefix, u16> = BTreeMap::new();
     match before {
@@ -113,7 +113,7 @@ pub fn user_edits(lists: &Lists, before: Option<&[UserSources]>, after: &[UserSo
                 let differ = stay.chain(gone).filter(|(_, old, new)| old != new);
                 differ.map(|(user, old, new)| (user, old.difference(new)))
             };
-            // A prefix may go from one user to another: it is got after it was lost.
+            // A prefix may go from one user to another, so losses are applied before gains.
             let differences: Vec<_> = pairs().collect();
             owners.extend(
                 differences.iter().flat_map(|(_, difference)| &difference.gone).map(|p| (*p, NO_USER)),
@@ -139,7 +139,7 @@ pub fn user_prefixes(all: &[UserSources]) -> impl Iterator<Item = (Prefix, u16)>
     all.iter().flat_map(|(user, sources)| sources.iter().map(|prefix| (*prefix, *user)))
 }
 
-/// The writes that carry out edits, in the order of [`changes`]. Only entries inside an edited prefix are looked at.
+/// The writes that carry out edits, in the order of [`changes`]. Only entries inside an edited prefix are read.
 pub fn edited(lists: &Lists, edits: &Edits) -> Vec<Change> {
     let mut sets = Vec::new();
     let mut removals = Vec::new();
@@ -165,7 +165,7 @@ pub fn edited(lists: &Lists, edits: &Edits) -> Vec<Change> {
     in_order(sets, removals)
 }
 
-/// Every prefix inside `outer` that is listed or edited, in order: what is listed, and what it says from now on.
+/// Every prefix inside `outer` that is listed or edited, in order: its old entry if it is listed, and its new own half.
 fn both<'l>(
     lists: &'l Lists,
     edits: &'l Edits,
@@ -186,9 +186,9 @@ fn both<'l>(
     })
 }
 
-/// The longest listed prefix around another one, itself excepted.
+/// The longest listed prefix around another one, other than itself.
 fn wider(lists: &Lists, prefix: &Prefix) -> Option<(Prefix, ListEntry)> {
-    // What stands before a prefix is around it, or shares a shorter prefix with it, and then nothing in between is around it.
+    // The entry before a prefix is around it, or shares a shorter prefix with it; in the second case no entry longer than the shared prefix is around it.
     let mut before = lists.range(..prefix).next_back();
     loop {
         let (candidate, entry) = before?;
@@ -199,13 +199,13 @@ fn wider(lists: &Lists, prefix: &Prefix) -> Option<(Prefix, ListEntry)> {
     }
 }
 
-/// Every listed prefix around another one and itself, shortest first.
+/// Every listed prefix around a prefix, itself included, shortest first.
 pub fn around<'l>(lists: &'l Lists, prefix: &Prefix) -> impl Iterator<Item = (&'l Prefix, &'l ListEntry)> {
     let prefix = *prefix;
     (0..=prefix.len()).filter_map(move |len| lists.get_key_value(&prefix.shortened(len)))
 }
 
-/// Lists as they will be after some changes.
+/// The lists as they will be after some changes.
 #[derive(Debug)]
 pub struct Outlook<'l> {
     lists: &'l Lists,
@@ -213,7 +213,7 @@ pub struct Outlook<'l> {
 }
 
 impl<'l> Outlook<'l> {
-    /// The lists after these writes.
+    /// The lists after `changes`.
     pub fn new(lists: &'l Lists, changes: &[Change]) -> Self {
         let after = |change: &Change| match change {
             Change::Set(prefix, entry) => (*prefix, Some(*entry)),
@@ -222,7 +222,7 @@ impl<'l> Outlook<'l> {
         Self { lists, changed: changes.iter().map(after).collect() }
     }
 
-    /// What a longest match finds for an address.
+    /// The entry that a longest match finds for an address.
     pub fn longest(&self, address: IpAddr) -> Option<ListEntry> {
         let host = Prefix::masked(address, u8::MAX);
         (0..=host.len()).rev().map(|len| host.shortened(len)).find_map(|prefix| {
@@ -234,7 +234,7 @@ impl<'l> Outlook<'l> {
     }
 }
 
-/// The writes that take back those of `changes`, which start from `lists`.
+/// The writes that undo `changes`, which start from `lists`.
 pub fn reversed(lists: &Lists, changes: &[Change]) -> Vec<Change> {
     let mut sets = Vec::new();
     let mut removals = Vec::new();
@@ -248,7 +248,7 @@ pub fn reversed(lists: &Lists, changes: &[Change]) -> Vec<Change> {
     in_order(sets, removals)
 }
 
-/// The lists after these writes.
+/// Applies writes to the lists.
 pub fn carry_out(lists: &mut Lists, changes: &[Change]) {
     for change in changes {
         match change {
@@ -258,25 +258,25 @@ pub fn carry_out(lists: &mut Lists, changes: &[Change]) {
     }
 }
 
-/// Why the operator blocked a prefix, if they said so.
+/// The reason that the operator gave for a block, if any.
 pub fn reason_text(entry: &ListEntry) -> Option<String> {
     let bytes = entry.reason.get(..(entry.reason_len & !OF_CLUSTER) as usize)?;
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The writes that lead from `observed` to `wanted`: at every step in between, each address has its old answer or its
-/// new one, and goes from the first to the second once.
+/// The writes that lead from `observed` to `wanted`. After every single write, each address has its old answer or its
+/// new one, and it changes from old to new only once.
 ///
 /// Sets come first, longest prefixes first; then removals, prefixes before what is inside them.
 ///
 /// - A block of a /8 that arrives together with an exception inside it: the exception is there before the block.
-/// - A covering block that goes: the entries inside it have let go of its answer first; nothing else matches less.
-/// - A prefix and what is inside it both go: were the inner one removed first, its addresses would meet the outer one,
-///   which is neither what they had nor what they will have.
+/// - A covering block that goes: the entries inside it lose its answer first; nothing else matches less.
+/// - A prefix and a prefix inside it both go: were the inner one removed first, its addresses would get the answer of the outer one,
+///   which is neither their old answer nor their new one.
 ///
-/// Why it holds: an address meets the longest entry there is. While entries are set, every old one is still there, so one
-/// with its old value is the one that answered before; and one with its new value has all longer ones around already, so
-/// it is the one that will answer. While entries are removed, only old ones answer differently, and a longer one never
+/// Why it holds: an address gets the answer of its longest entry. While entries are set, every old entry is still there, so an entry
+/// with its old value answers as before; and an entry with its new value is set after all longer ones, so
+/// its answer is the new one. While entries are removed, only old ones answer differently, and a longer one never
 /// goes before a shorter one.
 pub fn changes(observed: &Lists, wanted: &Lists) -> Vec<Change> {
     let written = wanted.iter().filter(|(prefix, entry)| observed.get(prefix) != Some(entry));
@@ -284,14 +284,14 @@ pub fn changes(observed: &Lists, wanted: &Lists) -> Vec<Change> {
     in_order(written.map(|(prefix, entry)| (*prefix, *entry)).collect(), removed.copied().collect())
 }
 
-/// `removals` are sorted already.
+/// The changes in the order of [`changes`]. `removals` are sorted already.
 fn in_order(mut sets: Vec<(Prefix, ListEntry)>, removals: Vec<Prefix>) -> Vec<Change> {
     sets.sort_unstable_by_key(|(prefix, _)| (std::cmp::Reverse(prefix.len()), *prefix));
     let sets = sets.into_iter().map(|(prefix, entry)| Change::Set(prefix, entry));
     sets.chain(removals.into_iter().map(Change::Remove)).collect()
 }
 
-/// Entries that a family's trie holds at most on the way through `changes`: sets come first, so all of both.
+/// The most entries that the trie of one family holds while `changes` are applied: sets come first, so all old and all new entries.
 pub fn peak(lists: &Lists, changes: &[Change], v4: bool) -> usize {
     let new = changes.iter().filter(|change| match change {
         Change::Set(prefix, _) => prefix.is_v4() == v4 && !lists.contains_key(prefix),

@@ -1,4 +1,4 @@
-//! From what the operator wants to what the maps must hold. Pure: no kernel, no clock, no files.
+//! Compiles a policy into the desired state of the kernel maps. Pure: no kernel, no clock, no files.
 
 mod aggregation;
 mod assembly;

@@ -12,7 +12,7 @@ use ratelimit_common::abi::{
 use super::{lists::Lists, places::Places};
 use crate::policy::{Policy, Service, User};
 
-/// The names behind the indices.
+/// The names of services and users at their indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Indices of services.
@@ -22,12 +22,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names behind what another daemon has put in force, of what the next policy has: services by the marks that it left of their names, as the
-    /// daemon that knew them would, or else by their ports; users by their prefixes, because there is no room for a mark of each.
+    /// Recovers the names of what another daemon has put in force, as far as the next policy has them. Services are found by the marks of their names in
+    /// the policy, or else by their ports; users by their prefixes, because the policy has no room for their marks.
     pub fn recovered(next: &Policy, in_force: &abi::Policy, lists: &Lists) -> Self {
         let service = |name: &str| {
             let service = next.services().iter().find(|one| one.name() == name)?;
-            // A port that destinations divide is nobody's.
+            // A port that destinations divide belongs to no single service.
             let mut whole = service
                 .entries_in(in_force)
                 .into_iter()
@@ -41,19 +41,19 @@ impl Names {
         }
     }
 
-    /// The places that users have in lists, by the first of their prefixes that is in there.
+    /// The indices of users in the lists: each user's by the first of its prefixes that is listed.
     pub fn users_by_prefixes(next: &Policy, lists: &Lists) -> Places {
         let place = |user: &User| {
             let entries = user.sources().iter().filter_map(|prefix| lists.get(prefix));
             let index = entries.map(|entry| entry.own_user).find(|index| *index != NO_USER)?;
             Some(index as usize - 1)
         };
-        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        // Sorted, so that of two users that claim one index the same one always gets it.
         let users: BTreeMap<&str, &User> = next.users().iter().map(|user| (user.name(), user)).collect();
         Places::known(users.into_iter().filter_map(|(name, user)| Some((name, place(user)?))))
     }
 
-    /// The indices of the next policy: whoever was there before keeps its place.
+    /// The indices for the next policy: a name that was there before keeps its index.
     pub(super) fn after(before: Option<&Self>, policy: &Policy) -> Self {
         let none = Self::default();
         let before = before.unwrap_or(&none);
@@ -68,7 +68,7 @@ impl Names {
     }
 }
 
-/// Everybody by index, which does not depend on the order of the file.
+/// All items sorted by index, so that the order in the file does not matter.
 pub(super) fn in_order<'p, T>(
     all: impl Iterator<Item = &'p T>,
     name: impl Fn(&T) -> &str,

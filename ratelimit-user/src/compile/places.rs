@@ -1,4 +1,4 @@
-//! Which index each service and each user has in the kernel's tables.
+//! The indices of services and users in the kernel's tables.
 
 use std::{
     cmp::Reverse,
@@ -10,11 +10,11 @@ use std::{
 pub struct Places {
     names: Vec<Option<String>>,
     index: HashMap<String, usize>,
-    /// For how many policies each place has been without a name since it last had one; a place that is not here never had one.
+    /// For each free index that once had a name, how many policies it has been free. An index that is missing here never had a name.
     free_for: HashMap<usize, u32>,
 }
 
-/// What a policy in the kernel has instead of a name, to be found again by the next daemon: 64-bit FNV-1a. Never 0, which is no name.
+/// A hash of a name, kept in the kernel's policy so that the next daemon finds the name again: 64-bit FNV-1a. Never 0, which marks no name.
 fn mark(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -22,11 +22,11 @@ fn mark(name: &str) -> u64 {
     hash.max(1)
 }
 
-/// In place of a name that nobody can say any more.
+/// Stands for a name whose mark is in the kernel but which is not known any more.
 const FORGOTTEN: &str = "";
 
 impl Places {
-    /// Names with the indices that they are known to have. Of two names with one index the first has it.
+    /// Names with their known indices. Of two names with one index, the first gets it.
     pub fn known<'n>(names: impl Iterator<Item = (&'n str, usize)>) -> Self {
         let mut places = Self::default();
         for (name, at) in names {
@@ -41,14 +41,14 @@ impl Places {
         places
     }
 
-    /// What another daemon has put in force, which left marks of its names. A name that is not among them may still be found `otherwise`, where
-    /// nobody is who is known by name. Places of names that are no more count as taken, as they do for the daemon that knew them.
+    /// Recovers the indices from the marks that another daemon left. A name without a mark may be found by `otherwise`, unless its index has a name
+    /// that is known by its mark. Indices whose name is not known any more count as taken.
     pub fn recovered<'n>(
         names: impl Iterator<Item = &'n str>,
         marks: &[u64],
         otherwise: impl Fn(&str) -> Option<usize>,
     ) -> Self {
-        // In a fixed order, so that of two that claim one index it is always the same that has it.
+        // Sorted, so that of two names that claim one index the same one always gets it.
         let names: BTreeSet<&str> = names.collect();
         let by_mark: HashMap<u64, usize> =
             marks.iter().enumerate().filter(|(_, mark)| **mark != 0).map(|(at, mark)| (*mark, at)).collect();
@@ -59,7 +59,7 @@ impl Places {
                 None => unknown.push(name),
             }
         }
-        // After the others: of two with one index the first has it.
+        // Names without a mark come last: of two names with one index, the first gets it.
         known.extend(unknown.into_iter().filter_map(|name| Some((name, otherwise(name)?))));
         let mut places = Self::known(known.into_iter());
         places.names.resize(places.names.len().max(marks.len()), None);
@@ -71,16 +71,16 @@ impl Places {
         places
     }
 
-    /// A mark of each name at its index.
+    /// Writes the mark of each name at its index.
     pub fn write(&self, marks: &mut [u64]) {
         for (place, name) in marks.iter_mut().zip(&self.names) {
             *place = name.as_deref().map_or(0, mark);
         }
     }
 
-    /// The places of these names, whatever their order, after those of an earlier policy. A new name gets a place that nobody ever had, if there is one below
-    /// `limit`, or else the one that has been free for longest: while one policy gives way to the other a place must not be two names', and what was counted at
-    /// a place is not the next one's.
+    /// The indices of these names in the next policy, whatever their order. A new name gets an index that never had a name, if there is one below
+    /// `limit`, or else the one that has been free for longest: while one policy replaces the other an index must not belong to two names, and counts
+    /// at an index must not pass to another name.
     pub fn after<'n>(before: &Self, names: impl Iterator<Item = &'n str>, limit: usize) -> Self {
         let wanted: HashSet<&str> = names.collect();
         let stays = |old: &Option<String>| old.clone().filter(|old| wanted.contains(old.as_str()));
@@ -92,13 +92,13 @@ impl Places {
         free_for.extend(before.iter().map(|(at, _)| (at, 0)));
         let is_free = |at: &usize| places.get(*at).is_none_or(Option::is_none);
         let mut free: Vec<usize> = (0..limit).filter(is_free).collect();
-        // Of two that have been free for as long the first; the sort keeps their order.
+        // Of two indices that have been free equally long, the first is used; the sort is stable.
         free.sort_by_key(|at| Reverse(free_for.get(at).map_or(u32::MAX, |policies| *policies)));
         let mut free = free.into_iter();
         let mut new: Vec<&str> = wanted.into_iter().filter(|name| !index.contains_key(*name)).collect();
         new.sort_unstable();
         for name in new {
-            // A policy has no more names than there are places.
+            // Never happens: a policy has at most as many names as there are indices.
             let Some(at) = free.next() else { break };
             if places.len() <= at {
                 places.resize(at + 1, None);
@@ -115,7 +115,7 @@ impl Places {
         self.index.get(name).copied()
     }
 
-    /// The name of a service by the number that its packets are counted under: one more than its place, and 0 for packets of no service.
+    /// The name of a service by its number: one more than its index; 0 stands for packets of no service.
     pub fn of_number(&self, number: u32) -> Option<&str> {
         let place = number.checked_sub(1)? as usize;
         self.iter().find(|(at, _)| *at == place).map(|(_, name)| name)
@@ -153,7 +153,7 @@ mod tests {
             places = after(&places, &names);
         }
         assert_eq!(places.iter().collect::<Vec<_>>(), [(2, "c"), (3, "d"), (4, "e")]);
-        // No place is left that nobody had: first the one that has been free for longest.
+        // Every index has had a name, so the one that has been free for longest is used first.
         let next = after(&places, &["c", "d", "e", "f"]);
         assert_eq!((next.of("f"), after(&next, &["c", "d", "e", "f", "g"]).of("g")), (Some(0), Some(1)));
     }
@@ -180,7 +180,7 @@ mod tests {
     fn names_are_found_again_by_what_they_left_and_others_where_nobody_is_known() {
         let mut marks = [0; 6];
         after(&Places::default(), &["a", "b", "c", "d"]).write(&mut marks);
-        // "x" asks for the place of "b", which is still there, and "y" for that of "d", which is not.
+        // "x" asks for the index of "b", which is still named, and "y" for that of "d", which is not.
         let otherwise = |name: &str| {
             [("a", 3), ("x", 1), ("y", 3)].into_iter().find_map(|(n, at)| (n == name).then_some(at))
         };
@@ -189,7 +189,7 @@ mod tests {
             [found.of("a"), found.of("b"), found.of("y"), found.of("x")],
             [Some(0), Some(1), Some(3), None]
         );
-        // Who is new gets a place that nobody had before one that somebody had who is forgotten.
+        // A new name gets an index that never had a name, rather than one whose name is forgotten.
         let next = Places::after(&found, ["a", "b", "x", "y"].into_iter(), 6);
         assert_eq!((next.of("x"), next.of("y")), (Some(4), Some(3)));
         let all = Places::after(&found, ["a", "b", "x", "y", "z", "0"].into_iter(), 6);

@@ -1,4 +1,4 @@
-//! Services as the kernel reads them, with the totals of the host.
+//! Services and the totals of the host, in the form that the kernel program reads.
 
 use ratelimit_common::{
     abi::{
@@ -19,15 +19,15 @@ use super::{
 };
 use crate::policy::{Policy, Service};
 
-/// Indices of services at which something has to be begun anew.
+/// Indices of services whose state in the kernel must begin from nothing.
 pub(super) struct ChangedServices {
-    /// Totals that differ, [`HOST_TOTAL`] among them.
+    /// Services whose totals change, and [`HOST_TOTAL`] if the host's change.
     pub(super) changed_totals: Vec<u32>,
-    /// Services that were not there, or elsewhere.
+    /// Services that are new at their index.
     pub(super) new: Vec<u32>,
 }
 
-/// Writes services at their places, and the totals of the host.
+/// Writes services at their indices, and the totals of the host.
 pub(super) fn write_services(
     compiled: &mut abi::Policy,
     policy: &Policy,
@@ -78,7 +78,7 @@ fn compile_service(
     compiled
 }
 
-/// The limits of a total, and how many places they take.
+/// The compiled limits of a total, and how many places they take.
 fn totals(
     rates: &[Rate],
     terms: SetTerms,
@@ -92,13 +92,13 @@ fn totals(
     (places.iter().max().map_or(0, |last| *last as u64 + 1), totals)
 }
 
-/// What keeps refused packets from being dropped.
+/// How many services, plus the policy itself, do not drop refused packets.
 pub(super) fn lenient(policy: &Policy) -> u32 {
     let services = policy.services().iter().filter(|service| service.on_limit() != OnLimit::Drop).count();
     services as u32 + u32::from(policy.mode() == Mode::Monitor)
 }
 
-/// Services that answer SYNs with cookies. On trial nothing is answered for anybody.
+/// How many services answer SYNs with cookies. A service or policy on trial answers no SYNs.
 pub(super) fn cookie_services(policy: &Policy, facts: &HostFacts) -> u32 {
     let on_trial = |service: &&Service| service.on_limit() == OnLimit::Monitor;
     let cookies =

@@ -1,4 +1,4 @@
-//! Limits that are asked together, as the kernel reads them.
+//! Sets: limits that apply to one packet together, in the form that the kernel program reads.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::policy::{Reserve, is_leased};
 
-/// The largest frame that there can be: what receive offloads build.
+/// The largest frame in bytes that receive offloads build.
 pub(super) const LARGEST_FRAME: u64 = 65_536;
-/// A tolerance below so many times the room that CPUs need to add would lose too much of its burst to it.
+/// A tolerance below this many times the room that CPUs need to charge by addition would lose too much of its burst.
 const ROOM_SHARE: u64 = 64;
 
-/// The kernel's view of limits. `before` is the set that was there: a limit that stays keeps its place, and with it what was spent.
+/// Compiles limits into a set. `before` is the set that it replaces: a limit that stays keeps its place, and with it what was spent.
 pub(super) fn compile(
     rates: &[Rate],
     terms: SetTerms,
@@ -74,7 +74,7 @@ fn of_rates(
     }
 }
 
-/// Which places have limits that hold on all hosts together.
+/// A bit for each place whose limit is leased, so that it holds on all hosts together.
 fn leased_places(rates: &[Rate], places: &[usize], terms: SetTerms) -> u64 {
     let mut bits = 0;
     let mut places = places.iter();
@@ -88,7 +88,7 @@ fn leased_places(rates: &[Rate], places: &[usize], terms: SetTerms) -> u64 {
     bits
 }
 
-/// Where the buckets of limits are in a set that was made of them; windows have none.
+/// The place of each limit's bucket in a set that was compiled from these limits; windows have no bucket.
 pub fn places_of(
     rates: &[Rate],
     set: &LimitSet,
@@ -97,20 +97,20 @@ pub fn places_of(
 ) -> Vec<Option<usize>> {
     let of_rates: Vec<Vec<Limit>> = rates.iter().map(|rate| buckets(rate, headroom, reserve)).collect();
     let mut places = places(&of_rates.concat(), Some(set)).into_iter();
-    // A margin has a bucket of its own, behind that of its limit.
+    // A margin has a bucket of its own, after that of its limit.
     of_rates
         .iter()
         .map(|limits| places.by_ref().take(limits.len()).collect::<Vec<_>>().first().copied())
         .collect()
 }
 
-/// The buckets that a rate takes: its own, and one for its margin.
+/// The buckets of a rate: one for the limit, and one for its margin if it has one.
 pub(super) fn buckets(rate: &Rate, headroom: bool, reserve: Option<Reserve>) -> Vec<Limit> {
     if rate.manner.algorithm.is_window() {
         return Vec::new();
     }
     let limit = enforced(rate);
-    // Both buckets are there, and charged, also while there is no headroom: a margin that comes back is what it would be had it never gone.
+    // The margin's bucket exists and is charged even without headroom, so that it has the right level when headroom comes back.
     match rate.manner.margin(true) {
         0 if is_leased(rate) => {
             vec![reserve.map_or(limit, |reserve| reserve.of(&limit))]
@@ -124,23 +124,23 @@ pub(super) fn buckets(rate: &Rate, headroom: bool, reserve: Option<Reserve>) -> 
     }
 }
 
-/// Rates of a policy have been checked when it was made.
+/// The limit that the kernel enforces. Rates of a policy are checked already, so the fallback is never used.
 pub(super) fn enforced(rate: &Rate) -> Limit {
     rate.limit().unwrap_or(Limit::UNUSED)
 }
 
-/// What a full frame costs under a limit.
+/// The charge of a full frame under a limit.
 pub(super) fn full_frame_charge(limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, FULL_FRAME) } else { limit.cost_fp }
 }
 
-/// Whether every limit of a set is charged by addition.
+/// Whether every limit of a set is charged by addition instead of compare-and-exchange.
 pub(super) fn all_add(set: &LimitSet) -> bool {
     let used = |(index, limit): (usize, &Limit)| limit.meter == NO_METER || set.adds & (1 << index) != 0;
     set.limits.iter().enumerate().all(used)
 }
 
-/// Takes one charge per CPU out of every tolerance that is large enough, and says which are. Twice that, because a source, and more so a
+/// Takes two largest charges per CPU out of every tolerance that is large enough, and returns a bit for each such limit. Two, because a source, and more so a
 /// prefix, may run ahead both in its cell and in its entry.
 fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
     let mut adds = 0;
@@ -159,8 +159,8 @@ fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
     adds
 }
 
-/// The place of each limit: where the same one was before, or else one of its meter, or else any that is free. The order in which limits
-/// are given does not matter.
+/// The place of each limit: where the same limit was before, or else a place of its meter, or else any free one. The order of
+/// the limits does not matter.
 fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     let old = before.map_or(&[][..], |before| &before.limits[..before.limit_count as usize]);
     let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !(COUNTS_BYTES | SOFT | HELD));
@@ -185,13 +185,13 @@ fn places(limits: &[Limit], before: Option<&LimitSet>) -> Vec<usize> {
     places.into_iter().flatten().collect()
 }
 
-/// A cell gives out an eighth of the smallest burst, in whole packets. Where that is less than one packet, there is no
-/// prefilter: every source has an entry at once.
+/// The tolerance of a prefilter cell: an eighth of the smallest burst, in whole packets. If that is less than one packet, there is no
+/// prefilter: every source gets an entry at once.
 fn prefilter_tolerance(limits: &[Limit; MAX_LIMITS]) -> u64 {
     let limits: Vec<&Limit> = limits.iter().filter(|limit| limit.meter != NO_METER).collect();
     let dearest = limits.iter().map(|limit| full_frame_charge(limit)).max().unwrap_or(0);
     let smallest = limits.iter().map(|limit| limit.tolerance_q8).min().unwrap_or(0);
-    // An entry has seven eighths, which is several packets where an eighth is one.
+    // An entry has the other seven eighths, which are several packets if one eighth is at least one.
     let share = smallest / CELL_SHARE;
     share - share % dearest.max(1)
 }

@@ -1,4 +1,4 @@
-//! From one set of limits to the next: what a change of policy loses sight of counts as spent.
+//! One set of limits replaces another: what a change of policy loses sight of counts as spent.
 //!
 //! Words stay where they are when a policy takes the place of another. Some of them then say less than what was spent: **a change may refuse
 //! more for a moment, and never admits more**.
@@ -21,28 +21,28 @@ use ratelimit_common::{
 
 use crate::policy::Reserve;
 
-/// What a set depends on beside its limits.
+/// What a set depends on besides its limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetTerms {
-    /// What is taken out of every tolerance for the clock.
+    /// The lag of the clock, which is taken out of every tolerance.
     pub(super) lag_q8: u64,
-    /// CPUs that may charge at once.
+    /// CPUs that may charge a bucket at the same time.
     pub(super) cpus: u32,
-    /// Whether sources share cells until they need an entry.
+    /// Whether light sources share prefilter cells instead of having entries.
     pub(super) prefilter: bool,
-    /// Whether elastic limits are wide.
+    /// Whether the host has headroom, so that elastic limits give their margins.
     pub(super) headroom: bool,
-    /// What this host has without a lease, if limits hold on all hosts together.
+    /// What this host may spend without a lease, if limits hold on all hosts together.
     pub(super) reserve: Option<Reserve>,
-    /// When the policy takes the place of another; 0 if it is the first.
+    /// When the policy replaces another; 0 for the first policy.
     pub(super) now_q8: u64,
-    /// Whether it is remembered until when something was owed, because words are carried over: see `debts`.
+    /// Whether the end of a paid debt is remembered, because words are carried over: see `debts`.
     pub(super) remembers_debts: bool,
-    /// Whether what the policy takes for one source is not what the one before did.
+    /// Whether the policy's prefix lengths make other sources than those of the policy before.
     pub(super) other_sources: bool,
 }
 
-/// The set that takes the place of `before`, where something was limited.
+/// The set that replaces `before`, if `before` had limits.
 pub(super) fn after(before: &LimitSet, set: LimitSet, terms: SetTerms) -> LimitSet {
     let SetTerms { now_q8, .. } = terms;
     let (owed_since_q8, owed_q8) = owed(before, &set, terms);
@@ -55,7 +55,7 @@ pub(super) fn after(before: &LimitSet, set: LimitSet, terms: SetTerms) -> LimitS
     }
 }
 
-/// The set where nothing was limited before under another policy, or another service had the place: entries may be left of one before that.
+/// The set at a place without limits before, or with another service: entries of an even earlier policy may be left.
 pub(super) fn afresh(set: LimitSet, terms: SetTerms) -> LimitSet {
     if set.prefilter_tolerance_q8 == 0 || terms.now_q8 == 0 {
         return set;
@@ -63,12 +63,12 @@ pub(super) fn afresh(set: LimitSet, terms: SetTerms) -> LimitSet {
     LimitSet { tracked_until_q8: moment(terms.now_q8, set.longest_tolerance_q8), ..set }
 }
 
-/// The set where all that was spent before is unknown: all counts as spent.
+/// The set if everything that was spent before is unknown, and so counts as spent.
 pub(super) fn spent(set: LimitSet, now_q8: u64) -> LimitSet {
     LimitSet { owed_since_q8: now_q8, owed_q8: set.longest_tolerance_q8, ..set }
 }
 
-/// What counts as spent, and since when. What is still owed from a change before stays owed.
+/// What counts as spent, and since when. A debt of an earlier change stays.
 fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     let lost_q8 = if terms.other_sources {
         set.longest_tolerance_q8
@@ -81,7 +81,7 @@ fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
         0 => 0,
         owed => ahead_q8(before.owed_since_q8.wrapping_add(owed), terms.now_q8),
     };
-    // From now on if anything is lost now: what is still owed of a long limit says nothing of a short one.
+    // A new loss counts from now on: the debt of a long limit says nothing about a short one.
     match (lost_q8, still_q8) {
         (0, 0) if !terms.remembers_debts || filled_long_ago(before, terms.now_q8) => (0, 0),
         (0, _) => (before.owed_since_q8, before.owed_q8),
@@ -89,13 +89,13 @@ fn owed(before: &LimitSet, set: &LimitSet, terms: SetTerms) -> (u64, u64) {
     }
 }
 
-/// Whether what was owed has filled up for longer than any bucket takes to fill.
+/// Whether a debt has been paid for longer than any bucket takes to fill.
 fn filled_long_ago(before: &LimitSet, now_q8: u64) -> bool {
     let filled_q8 = before.owed_since_q8.wrapping_add(before.owed_q8);
     before.owed_q8 == 0 || now_q8.wrapping_sub(filled_q8) > MAX_TOLERANCE_Q8
 }
 
-/// Until when entries from before there was a prefilter may owe something; 0 if there are none.
+/// Until when entries from before the prefilter may owe something; 0 if there are none.
 fn prefilter_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
     if before.prefilter_tolerance_q8 == 0 && set.prefilter_tolerance_q8 != 0 {
         moment(now_q8, before.longest_tolerance_q8.max(set.longest_tolerance_q8))
@@ -104,7 +104,7 @@ fn prefilter_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
     }
 }
 
-/// When margins begin whose buckets are new; 0 if there are none. A limit of the same price that had a margin, whichever, has charged a bucket for it.
+/// When margins with new buckets begin; 0 if there are none. The bucket of a margin is not new if a soft limit of this price was there before.
 fn margin_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
     let price = |limit: &Limit| (limit.meter, limit.cost_fp, limit.frac_bits & !(SOFT | HELD));
     let had = |limit: &Limit| before.limits.iter().any(|old| old.is_soft() && price(old) == price(limit));
@@ -115,12 +115,12 @@ fn margin_begins(before: &LimitSet, set: &LimitSet, now_q8: u64) -> u64 {
     tolerances.map(|limit| limit.tolerance_q8).max().map_or(0, |longest_q8| moment(now_q8, longest_q8))
 }
 
-/// A moment so far ahead. Never 0, which stands for none.
+/// The moment `ahead_q8` after now. Never 0, which stands for no moment.
 fn moment(now_q8: u64, ahead_q8: u64) -> u64 {
     now_q8.wrapping_add(ahead_q8).max(1)
 }
 
-/// The later of two moments that are still to come; 0 if neither is.
+/// The later of two moments in the future; 0 if neither is.
 fn latest(now_q8: u64, one_q8: u64, other_q8: u64) -> u64 {
     let left = |moment_q8: u64| if moment_q8 == 0 { 0 } else { ahead_q8(moment_q8, now_q8) };
     match left(one_q8).max(left(other_q8)) {

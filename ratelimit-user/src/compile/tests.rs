@@ -1,6 +1,6 @@
-//! The compiler against what it made yesterday, and against the same policy in another order.
+//! The compiler's output compared with saved output, and with the output for the same policy in another order.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p ratelimit-user golden` writes the golden files anew; what changed in them is then to be explained.
+//! `UPDATE_GOLDEN=1 cargo test -p ratelimit-user golden` rewrites the golden files; explain what changed in them.
 
 mod changes;
 mod debts;
@@ -34,7 +34,7 @@ fn policy(text: &str) -> Policy {
     config::parse(text, "p.toml").unwrap_or_else(|error| panic!("{error}\n{text}")).policy
 }
 
-/// What a person would want to see of it.
+/// The compiled policy as text for the golden files.
 fn shown(desired: &Desired) -> String {
     let mut text = String::new();
     let policy = &desired.policy;
@@ -169,12 +169,12 @@ fn one_burst_of_anybody_that_the_lag_would_eat_makes_the_clock_precise() {
     let places: Vec<usize> = coarse.match_indices("100000/s").map(|(at, _)| at).collect();
     assert_eq!(places.len(), 5, "source, service, total, user, host");
     for at in places {
-        // Fewer than 64 packets at once; at most 96 ms of them, where three ticks of 4 ms are an eighth.
+        // The first has fewer than 64 packets at once; the second a burst of at most 96 ms, of which three ticks of 4 ms are an eighth.
         for small in ["100/s burst 63", "100000/s burst 9500"] {
             let text = format!("{}{small}{}", &coarse[..at], &coarse[at + "100000/s".len()..]);
             assert_eq!(clock(&text), Clock::Precise, "{text}");
         }
-        // A window has the precise clock for itself.
+        // A window uses the precise clock by itself.
         let text = format!("{}10/s fixed-window{}", &coarse[..at], &coarse[at + "100000/s".len()..]);
         if let Ok(loaded) = config::parse(&text, "p.toml") {
             assert_eq!(desired(&loaded.policy, &FACTS, 1, None).policy.clock(), Clock::Coarse, "{text}");
@@ -253,7 +253,7 @@ fn a_service_for_a_protocol_is_known_again_after_a_restart() {
     }
 }
 
-/// The parts of a policy file, each of which can stand anywhere among its like.
+/// The parts of a policy file; each list can be written in any order.
 #[derive(Clone, Debug)]
 struct Parts {
     source: Vec<String>,
@@ -271,7 +271,7 @@ fn rates(meters: &'static [&'static str], max: usize) -> impl Strategy<Value = V
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
-    // Two in packets, of which neither is always the stricter one.
+    // Two limits in packets, neither of which is always the stricter one.
     let limits = || {
         rates(&["syns/s", "bytes/min"], 2).prop_map(|mut limits| {
             limits.extend(["100 packets/s burst 300", "1000 packets/min burst 2000"].map(str::to_owned));
@@ -298,7 +298,7 @@ fn parts() -> impl Strategy<Value = Parts> {
         })
 }
 
-/// The file, in the order that these numbers make of it.
+/// The text of the file, shuffled by `order`.
 fn file(parts: &Parts, order: &mut impl FnMut(usize) -> usize) -> String {
     fn shuffled<T: Clone>(items: &[T], order: &mut impl FnMut(usize) -> usize) -> Vec<T> {
         let mut items = items.to_vec();
@@ -330,7 +330,7 @@ fn file(parts: &Parts, order: &mut impl FnMut(usize) -> usize) -> String {
         tables.push(table("[[service]]", &keys, order));
     }
     for (index, (sources, network)) in parts.users.iter().enumerate() {
-        // On lines of their own, or all on one.
+        // Prefixes on lines of their own, or all on one line.
         let (open, close) = if order(2) == 0 { ("[\n", ",\n") } else { ("[", ", ") };
         let sources: String =
             shuffled(sources, order).iter().map(|source| format!("{source}{close}")).collect();
@@ -358,18 +358,18 @@ proptest! {
         prop_assert_eq!(&first, &desired(&straight, &FACTS, 1, None), "the same twice");
         prop_assert_eq!(shown(&first), shown(&desired(&turned, &FACTS, 1, None)));
         prop_assert!(first == desired(&turned, &FACTS, 1, None));
-        // Also after another policy, whatever that was.
+        // The order does not matter after another policy either.
         let old = desired(&policy(&file(&other, &mut random)), &FACTS, 1, None);
         let before = Some(Before::known(&old.policy, &old, 0));
         let (straight, turned) = (desired(&straight, &FACTS, 2, before), desired(&turned, &FACTS, 2, before));
         prop_assert_eq!(shown(&straight), shown(&turned));
         prop_assert!(straight == turned);
-        // And a policy that follows itself is no change at all.
+        // A policy that replaces itself changes nothing.
         let before = Some(Before::known(&first.policy, &first, 0));
         let again = desired(&policy(&file(&parts, &mut random)), &FACTS, 2, before);
         prop_assert!(again.keeps_policy && again.keeps_tables && again.new_users.is_empty());
         prop_assert_eq!(&again.policy, &first.policy);
-        // Another daemon finds everybody in their places.
+        // Another daemon recovers all names at their indices.
         let lists = lists::with_users(lists::Lists::new(), straight.user_prefixes());
         let found = Names::recovered(&policy(&file(&parts, &mut random)), &straight.policy, &lists);
         for (index, name) in found.services.iter() {

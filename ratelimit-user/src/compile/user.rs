@@ -1,4 +1,4 @@
-//! Users as the kernel reads them.
+//! Users in the form that the kernel program reads.
 
 use ratelimit_common::abi::{LimitSet, window::SET_WINDOWS};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::policy::{Policy, User};
 
-/// What sets of limits of users are compiled by.
+/// The terms of the limits of users.
 pub(super) fn of_users(terms: SetTerms, facts: &HostFacts) -> SetTerms {
     SetTerms {
         prefilter: false,
@@ -24,10 +24,10 @@ pub(super) fn of_users(terms: SetTerms, facts: &HostFacts) -> SetTerms {
     }
 }
 
-/// Users by their places.
+/// Users at their indices.
 pub(super) struct CompiledUsers {
     pub(super) sets: Vec<(u32, LimitSet)>,
-    /// Users that were not there, or elsewhere.
+    /// Users that are new at their index.
     pub(super) new: Vec<u32>,
     pub(super) sources: Vec<UserSources>,
 }
@@ -51,7 +51,7 @@ pub(super) fn compile_users(
     users
 }
 
-/// Windows of users that are not those that were counted at their places before.
+/// Windows of users that differ from those counted at their places before.
 pub(super) fn new_user_windows(desired: &Desired, before: Option<Before<'_>>) -> Vec<u32> {
     let Some(before) = before else { return Vec::new() };
     let afresh = |index: u32, set: &LimitSet| {

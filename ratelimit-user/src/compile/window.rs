@@ -1,4 +1,4 @@
-//! Limits that are counted in windows, as the kernel reads them.
+//! Limits that are counted in windows, in the form that the kernel program reads.
 
 use std::{collections::BTreeSet, sync::atomic::AtomicU64};
 
@@ -19,12 +19,12 @@ use ratelimit_common::{
     },
 };
 
-/// The parts of the key of what a source has used of a window.
+/// The parts of the key's third word for what a source has used of a window.
 const NAME_BITS: u64 = !0 << 32;
 const PLACE_AT: u32 = 16;
 const SERVICE_BITS: u64 = 0xffff;
 
-/// More fragments than one source or user sends in a month, and few enough to be counted.
+/// Fragments that no source or user sends in a month, and few enough to be counted.
 const NOBODYS_AMOUNT: u64 = 1 << 42;
 
 /// All windows of a policy, each once. Sets refer to them by number.
@@ -33,22 +33,22 @@ pub(super) struct Windows<'b> {
     of_policy: Vec<WindowLimit>,
     /// The policy in force, whose sets refer to its own windows.
     before: Option<&'b Policy>,
-    /// Whether a place of a set may be left to nobody: that takes a number too.
+    /// Whether a place of a set may be left without a window: an empty place needs a number too.
     leaves_places: bool,
 }
 
 impl<'b> Windows<'b> {
-    /// No windows yet of a policy that has so many different ones.
+    /// No windows yet. `different` is how many different ones the policy will have.
     pub(super) fn after(before: Option<&'b Policy>, different: usize) -> Self {
         Self { of_policy: Vec::new(), before, leaves_places: different < MAX_WINDOWS }
     }
 
-    /// The numbers of the windows of one set, by place. `before` has those of the set that was there: what was counted stays with its place, so a window keeps its
-    /// place whatever comes and goes beside it. Otherwise in an order that does not depend on how they were written.
+    /// The numbers of the windows of one set, by place. `before` are the numbers of the set that it replaces: what was counted stays at its place, so a window keeps its
+    /// place whatever windows come and go beside it. Otherwise the order does not depend on the order in the file.
     pub(super) fn of_set(&mut self, rates: &[Rate], headroom: bool, before: Option<&[u8; 8]>) -> [u8; 8] {
         let mut wanted: Vec<WindowLimit> = rates.iter().flat_map(|rate| compile(rate, headroom)).collect();
         wanted.sort_by_key(|one| (one.window.length_ns, one.meter, one.kind, one.soft, one.window.limit));
-        // Policies have been asked whether they fit.
+        // A policy has been checked for room, so nothing is cut off.
         wanted.truncate(SET_WINDOWS);
         let old = match (self.before, before.filter(|_| self.leaves_places)) {
             (Some(policy), Some(numbers)) => counted(policy, numbers),
@@ -56,7 +56,7 @@ impl<'b> Windows<'b> {
         };
         let places = places(&wanted, &old);
         let mut numbers = [0; 8];
-        // The kernel asks until the first place without a number.
+        // The kernel reads numbers up to the first 0.
         let behind_the_last = places.iter().max().map_or(0, |last| last + 1);
         for (place, number) in numbers.iter_mut().enumerate().take(behind_the_last) {
             let here = places.iter().position(|one| *one == place).map_or_else(nobodys, |at| wanted[at]);
@@ -73,7 +73,7 @@ impl<'b> Windows<'b> {
         index as u8 + 1
     }
 
-    /// Puts them into the policy.
+    /// Writes the windows into the policy.
     pub(super) fn write(self, policy: &mut Policy) {
         policy.window_count = self.of_policy.len().min(MAX_WINDOWS) as u64;
         for (place, window) in policy.windows.iter_mut().zip(self.of_policy) {
@@ -82,7 +82,7 @@ impl<'b> Windows<'b> {
     }
 }
 
-/// The place of each window: where the same one was before, or else another limit of it, or else one that nobody had, because the policy in force still counts at
+/// The place of each window: where the same window was before, or else one with another limit, or else a place that had none, because the policy in force still counts at
 /// the others.
 fn places(wanted: &[WindowLimit], old: &[Option<WindowLimit>; SET_WINDOWS]) -> Vec<usize> {
     let mut places: Vec<Option<usize>> = vec![None; wanted.len()];
@@ -100,7 +100,7 @@ fn places(wanted: &[WindowLimit], old: &[Option<WindowLimit>; SET_WINDOWS]) -> V
     places.into_iter().flatten().collect()
 }
 
-/// The windows that the numbers of a set stand for, by place.
+/// The windows of a set by place.
 fn counted(policy: &Policy, numbers: &[u8; 8]) -> [Option<WindowLimit>; SET_WINDOWS] {
     std::array::from_fn(|place| {
         let index = usize::from(numbers[place].checked_sub(1)?) % MAX_WINDOWS;
@@ -108,12 +108,12 @@ fn counted(policy: &Policy, numbers: &[u8; 8]) -> [Option<WindowLimit>; SET_WIND
     })
 }
 
-/// The windows of a set, with their places.
+/// The windows of a set, each with its place.
 pub fn of_set(policy: &Policy, set: &LimitSet) -> impl Iterator<Item = (usize, WindowLimit)> {
     counted(policy, &set.windows).into_iter().enumerate().filter_map(|(place, limit)| Some((place, limit?)))
 }
 
-/// The third word of the key of what a source has used of a window: its name, its place and its service. With the place that a window of this name has under a policy,
+/// The third word of the key of what a source has used of a window (name, place and service), with the place that a window of this name has in `policy`,
 /// if it has one.
 pub fn group_under(policy: &Policy, group: u64) -> u64 {
     let (name, place, service) = (group & NAME_BITS, (group >> PLACE_AT) as u16, group & SERVICE_BITS);
@@ -125,15 +125,15 @@ pub fn group_under(policy: &Policy, group: u64) -> u64 {
     name | place << PLACE_AT | service
 }
 
-/// Whether the third word of a key says that an entry is of one of these services, which are given by index in order. It does so for windows and, because their
-/// names and places are above these bits, for buckets.
+/// Whether the third word of a key is of one of these services, which are given by index in order. That holds for windows, and for buckets, whose
+/// other parts are above these bits too.
 pub fn is_of_service(group: u64, services: &[u32]) -> bool {
     let number = (group & SERVICE_BITS) as u32;
     number.checked_sub(1).is_some_and(|index| services.binary_search(&index).is_ok())
 }
 
-/// Of what was counted at the places of a user, under a policy that nobody can read any more, that of one window: at its own place or else at the first where the words
-/// say something under it. The number of the window is part of each word, so that words of windows of other lengths say nothing.
+/// The count of one window among the counts at a user's places, if the policy that they were counted under cannot be read any more: the one at the window's place, or
+/// else the first that has a count for it. A word has the number of its period in it, so words of windows of other lengths have no count for this one.
 pub fn words_of(limit: &WindowLimit, own: usize, all: &[WindowState], now_ns: u64) -> Option<WindowState> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     places.sort_by_key(|place| *place != own);
@@ -163,7 +163,7 @@ pub fn words_of(limit: &WindowLimit, own: usize, all: &[WindowState], now_ns: u6
     places.into_iter().map(|place| &all[place]).find(says_something).copied()
 }
 
-/// What stands at a place that no window of the list has. It refuses nothing, and counts fragments alone, which are rare. Nobody can write a limit with its name: packets
+/// A window for a place that has none. It refuses nothing, and counts only fragments, which are rare. No policy can have a limit of its name: packets
 /// are not limited by the month.
 fn nobodys() -> WindowLimit {
     let rate = Rate {
@@ -180,19 +180,19 @@ fn nobodys() -> WindowLimit {
     limit
 }
 
-/// The windows that a rate takes: itself, and one for its margin.
+/// The windows of a rate: one for the limit, and one for its margin if it has one.
 fn compile(rate: &Rate, headroom: bool) -> Vec<WindowLimit> {
     let kind = match rate.manner.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return Vec::new(),
         Algorithm::FixedWindow => WindowKind::Fixed,
         Algorithm::SlidingWindowWeighted => WindowKind::Weighted,
-        // Rates with an algorithm for requests alone are refused when a policy is read.
+        // Other algorithms are for requests, and are refused for packets when a policy is read.
         _ => WindowKind::Sliding,
     };
     let margin = rate.manner.margin(headroom);
     let parts = if margin == 0 { vec![(0, false)] } else { vec![(0, true), (margin, false)] };
     let limit = |(percent, soft): (u32, bool)| {
-        // Rates of a policy have been checked when it was made.
+        // Rates of a policy are checked already, so the fallback is never used.
         let window = rate.window(percent).unwrap_or(Window::UNUSED);
         let mut limit = WindowLimit {
             window,
@@ -207,7 +207,7 @@ fn compile(rate: &Rate, headroom: bool) -> Vec<WindowLimit> {
     parts.into_iter().map(limit).collect()
 }
 
-/// Everything that words depend on: under another name they are not found, and begin afresh. The limit itself is not part of it.
+/// A hash of everything that the meaning of words depends on: under another name they are not found, and counting starts from zero. The amount is not part of it.
 fn name(limit: &WindowLimit) -> u64 {
     let parts = [limit.meter.into(), limit.kind.into(), limit.soft.into()];
     let parts = limit.window.layout().into_iter().chain(parts);
@@ -218,7 +218,7 @@ fn name(limit: &WindowLimit) -> u64 {
     (hash ^ (hash >> 32)) << 32
 }
 
-/// The places of a set whose words mean something else, or nothing, under the policy before: there they begin afresh.
+/// The places of a set whose words have another meaning, or none, under the policy before: counting starts from zero there.
 pub(super) fn afresh(before: (&Policy, &[u8; 8]), after: (&Policy, &[u8; 8])) -> Vec<usize> {
     let [old, new] = [before, after].map(|(policy, numbers)| counted(policy, numbers));
     let differs = |place: &usize| {

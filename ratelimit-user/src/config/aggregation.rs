@@ -1,4 +1,4 @@
-//! `ladder` of `[source]`: its shape and its meaning.
+//! The key `ladder` of `[source]`: its shape and its meaning.
 
 use toml::{Spanned, de::DeValue};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::policy::{AggregationFamily, AggregationLevel, AggregationPolicy, SourcePolicy};
 
-/// `ladder`: a switch, or what it consists of.
+/// The value of `ladder`: a switch, or a table with aggregation levels.
 #[derive(Debug, Default)]
 pub(super) enum AggregationWord {
     #[default]
@@ -26,7 +26,7 @@ policy_table! {
     }
 }
 
-/// Reads what is written behind the key.
+/// Reads the value of `ladder`.
 pub(super) fn read(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) -> AggregationWord {
     match value.get_ref() {
         DeValue::Boolean(on) => AggregationWord::Switch(*on),
@@ -42,7 +42,7 @@ pub(super) fn read(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Prob
     }
 }
 
-/// Prefix aggregation, if it makes sense. A family that is not mentioned keeps its default.
+/// The prefix aggregation of the policy, if `ladder` is valid. A family that is not mentioned keeps its default.
 pub(super) fn resolve(
     word: &AggregationWord,
     source: &SourcePolicy,

@@ -59,7 +59,7 @@ policy_table! {
     }
 }
 
-/// Lists of limits by the name of whom they are for.
+/// The lists of limits of one key, each by the name of its plan or user.
 #[derive(Debug, Default)]
 pub(super) struct ListsByName {
     pub(super) at: Range<usize>,
@@ -76,7 +76,7 @@ fn read_lists(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'
     Some(ListsByName { at: value.span(), of })
 }
 
-/// What requests are limited by, if all of it makes sense.
+/// The limits of requests, if all tables are valid.
 pub(super) fn resolve(
     requests: Option<&RequestsTable>,
     tables: &[ApiTable],
@@ -169,7 +169,7 @@ fn api(
         escalation: table.escalate.as_ref().and_then(|table| words::escalation(table, problems)),
     };
     words::judge_delay(table, &api, problems);
-    // A limit that means nothing could have been the one that the zone is for.
+    // Checked only if all limits could be read: an unreadable limit may be the one that needs the time zone.
     if problems.count() == wrong_before {
         judge_zone(table, &api, problems);
     }
@@ -230,7 +230,7 @@ fn key(table: &ApiTable, called: &str, problems: &mut Problems<'_>) -> Vec<KeyPa
     parts
 }
 
-/// Parts that a key can have.
+/// The most parts of a counter key.
 const MAX_PARTS: usize = 8;
 
 fn of(lists: &KeyLookup<ListsByName>) -> &[(At<String>, Strings)] {
@@ -251,7 +251,7 @@ fn lists(
     of(written).iter().map(list).collect()
 }
 
-/// A zone that no limit has use for is a mistake: whoever wrote it means a calendar.
+/// Reports a time zone that no limit needs: whoever wrote it expects calendar days or months.
 fn judge_zone(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     let Some((zone, at)) = &table.time_zone else { return };
     if !api.lists().flatten().any(|limit| is_calendar(&limit.rate)) {
@@ -263,7 +263,7 @@ fn judge_zone(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     }
 }
 
-/// A number, if it is given and in range.
+/// Reads a number; `None` if it is absent, or out of range and reported.
 fn in_range(
     key: &str,
     written: Option<&At<i64>>,
@@ -284,7 +284,7 @@ fn prefix(key: &str, written: Option<&At<i64>>, most: u8, default: u8, problems:
     bits.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(default)
 }
 
-/// What a word stands for, if it is given and known.
+/// The value of a word; `None` if it is absent, or unknown and reported.
 fn one_of<T: Copy, const N: usize>(
     key: &str,
     written: Option<&At<String>>,
@@ -300,7 +300,7 @@ fn one_of<T: Copy, const N: usize>(
     found
 }
 
-/// A sentence about a value of a key.
+/// The sentence about the value of a key.
 fn about(key: &str, text: &str, what: impl fmt::Display) -> String {
     format!("{key} = {text:?}: {what}")
 }

@@ -1,4 +1,4 @@
-//! `[cluster]`: its keys, what they mean, and what that means for the limits of users.
+//! `[cluster]`: its keys, their meaning, and warnings about limits of users across hosts.
 
 use std::{ops::Range, time::Duration};
 
@@ -37,10 +37,10 @@ policy_table! {
     }
 }
 
-/// Where plans and users are written.
+/// The tables of plans and users.
 type UserTables<'d> = (&'d [PlanTable], &'d [UserSection]);
 
-/// The cluster, or none, if what is there makes sense.
+/// The cluster, or none; `None` if the table is invalid.
 pub(super) fn resolve(
     table: &KeyLookup<ClusterTable>,
     problems: &mut Problems<'_>,
@@ -51,7 +51,7 @@ pub(super) fn resolve(
         KeyLookup::Read(table) => table,
     };
     let redis = redis(table, problems);
-    // Also without an address the rest of the table is worth a look.
+    // Without a valid address, the rest of the table is still checked.
     let nowhere =
         StoreAddress { place: StorePlace::Cluster(Vec::new()), login: None, database: 0, tls: None };
     match ClusterPolicy::on(redis.clone().unwrap_or(nowhere)).with(&words(table)) {
@@ -112,7 +112,7 @@ fn place<'t>(table: &'t ClusterTable, key: &str) -> &'t Range<usize> {
         "hosts" => at(&table.hosts),
         "reserve" => at(&table.reserve),
         "tick" => at(&table.tick),
-        // The default may be too short for a tick.
+        // The default lease may be too short for the tick, so the error is reported at the tick.
         "lease" => at(&table.lease).or_else(|| at(&table.tick)),
         "without_store" => at(&table.without_store),
         _ => None,
@@ -120,7 +120,7 @@ fn place<'t>(table: &'t ClusterTable, key: &str) -> &'t Range<usize> {
     place.unwrap_or(&table.at)
 }
 
-/// Limits of users that the store cannot count.
+/// Reports limits of users that the store cannot count.
 pub(super) fn judge(
     tables: UserTables<'_>,
     users: &Users,
@@ -134,7 +134,7 @@ pub(super) fn judge(
     });
 }
 
-/// Limits of users that do not do across hosts what they seem to.
+/// Warns of limits of users that hold less across hosts than they seem to.
 pub(super) fn warn(tables: UserTables<'_>, policy: &Policy, problems: &mut Problems<'_>) {
     let Some(cluster) = policy.cluster() else { return };
     each_limit(tables, policy.users(), |of, rate, at| {
@@ -163,16 +163,16 @@ pub(super) fn warn(tables: UserTables<'_>, policy: &Policy, problems: &mut Probl
     });
 }
 
-/// What goes out in one tick while the answer of the one before is under way: less cannot keep up with the rate.
+/// What a rate admits in two ticks: during one, the answer of the tick before is still under way. A smaller burst cannot keep up with the rate.
 fn enough_burst(rate: &Rate, tick: Duration) -> u64 {
     (u128::from(rate.amount) * 2 * tick.as_nanos()).div_ceil(u128::from(rate.period.ns())) as u64
 }
 
-/// The burst that a reserve would be of use for, if it is not of this one.
+/// The least burst of which a host's part of the reserve is useful, if this burst is smaller.
 fn reserve_burst(rate: &Rate, cluster: &ClusterPolicy) -> Option<u64> {
     let reserve = cluster.reserve();
     let permille = u128::from(reserve.permille());
-    // At the pace that it had last a host goes on anyway.
+    // With `without_store = "last-rate"` a host continues at its last rate and needs no reserve.
     if permille == 0 || cluster.without_store() != WithoutStore::Reserve {
         return None;
     }
@@ -181,7 +181,7 @@ fn reserve_burst(rate: &Rate, cluster: &ClusterPolicy) -> Option<u64> {
     (reserve.units(rate.burst) < least).then_some(enough as u64)
 }
 
-/// Every limit of users and plans where it is written.
+/// Calls `look` with every limit of users and plans and its place in the file.
 fn each_limit(tables: UserTables<'_>, users: &Users, mut look: impl FnMut(&str, &Rate, &Range<usize>)) {
     let mut all = |of: String, rates: &[Rate], places: Option<&Strings>| {
         let places = places.map(|limits| limits.entries.as_slice()).unwrap_or_default();

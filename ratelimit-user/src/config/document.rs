@@ -1,4 +1,4 @@
-//! The shape of a policy file: which tables and keys stand at its top. Each table is declared where its meaning is.
+//! The shape of a policy file: the tables and keys at its top level. Each table is declared in the file with its meaning.
 
 use toml::de::DeTable;
 
@@ -17,7 +17,7 @@ use super::{
 };
 
 policy_table! {
-    /// What a policy file says, each value with its place, nothing judged yet.
+    /// The content of a policy file, each value with its place, not checked yet.
     Document {
         "interfaces" => interfaces: Option<Strings> = strings,
         "mode" => mode: Option<At<String>> = string,
@@ -35,13 +35,13 @@ policy_table! {
     }
 }
 
-/// Keys that end up below the wrong table: a later `[table]` line, or none, is above them.
+/// Keys that are often written below the wrong `[table]` line, and where they belong.
 pub(super) const HOMES: [KeyHome; 2] = [
     KeyHome { keys: Document::KEYS, place: "above the first [table]" },
     KeyHome { keys: SourceSection::KEYS, place: "in [source]" },
 ];
 
-/// Reads what can be read of a text.
+/// Reads as much of a text as possible, and reports the rest.
 pub(super) fn read(text: &str, problems: &mut Problems<'_>) -> Document {
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in &errors {

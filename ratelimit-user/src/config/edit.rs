@@ -1,7 +1,7 @@
-//! Changing one value in the text of a policy file. Every other byte stays as its author left it: comments, order, white
+//! Changes one value in the text of a policy file. Every other byte stays as its author left it: comments, order, white
 //! space, line ends.
 //!
-//! The value is found by its place in the parsed file and replaced there; nothing is written from a model.
+//! The value is found by its place in the parsed file and replaced there; the file is never written from a model.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use toml::{
 
 use crate::policy::LimitList;
 
-/// Why a text cannot be changed like that.
+/// Why an edit of a text failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The text is no TOML.
     #[error("it is not TOML")]
     NotToml,
-    /// There is no such table.
+    /// The text has no such table.
     #[error("it has no {0}")]
     NoTable(String),
 }
 
-/// Where a value stands, or where it would.
+/// The place of a key in a table, whether the table has the key or not.
 struct EditPlace<'v, 'i> {
     table: &'v DeTable<'i>,
     key: &'static str,
@@ -32,7 +32,7 @@ struct EditPlace<'v, 'i> {
     inline: bool,
 }
 
-/// The text with these limits in a list. One that says the same already stays as it is written.
+/// Replaces the limits of a list in the text. Limits that mean the same already keep their spelling.
 pub fn set_list(text: &str, list: &LimitList, rates: &[String]) -> Result<String, EditError> {
     edit(text, |text, root| {
         let place = list_place(text, root, list)?;
@@ -46,12 +46,12 @@ pub fn set_list(text: &str, list: &LimitList, rates: &[String]) -> Result<String
     })
 }
 
-/// The text without limits of a user's own.
+/// Removes the list of a user's own limits from the text.
 pub fn remove_list(text: &str, list: &LimitList) -> Result<String, EditError> {
     edit(text, |text, root| Ok(list_place(text, root, list)?.remove(text)))
 }
 
-/// The text with a user on another plan.
+/// Puts a user on another plan in the text.
 pub fn set_plan(text: &str, user: &str, plan: &str) -> Result<String, EditError> {
     edit(text, |text, root| {
         let place = EditPlace { key: "plan", ..named(text, root, "user", user)? };
@@ -67,7 +67,7 @@ fn edit(
     text: &str,
     change: impl FnOnce(&str, &DeTable<'_>) -> Result<String, EditError>,
 ) -> Result<String, EditError> {
-    // Places are counted without the mark, which stays in front.
+    // Places are counted without the byte order mark, which stays in front.
     let (mark, text) = match text.strip_prefix('\u{feff}') {
         Some(rest) => ("\u{feff}", rest),
         None => ("", text),
@@ -95,7 +95,7 @@ fn list_place<'v, 'i>(
     }
 }
 
-/// A key of the table at a path.
+/// Finds a key of the table at a path.
 fn in_table<'v, 'i>(
     text: &str,
     root: &'v DeTable<'i>,
@@ -113,7 +113,7 @@ fn in_table<'v, 'i>(
     Ok(EditPlace { table, key, inline })
 }
 
-/// One of an array of tables, by its name.
+/// Finds an entry of an array of tables by its name.
 fn named<'v, 'i>(
     text: &str,
     root: &'v DeTable<'i>,
@@ -153,7 +153,7 @@ impl<'v, 'i> EditPlace<'v, 'i> {
         entry(self.table, self.key)
     }
 
-    /// The text with the key in front of the first one of its table, indented like that.
+    /// Inserts the key in front of the first key of its table, with the indentation of that key.
     fn insert(&self, text: &str, value: &str) -> String {
         let Some(first) = self.table.iter().map(|(name, _)| name.span().start).min() else {
             return text.to_owned();
@@ -161,7 +161,7 @@ impl<'v, 'i> EditPlace<'v, 'i> {
         let line = text[..first].rfind('\n').map_or(0, |end| end + 1);
         let before = &text[line..first];
         let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
-        // A dotted key has the rest of its path in front, which counts for the new one too.
+        // A dotted key has its path in front, which applies to the new key too.
         let new = if self.inline {
             format!("{} = {value}, ", self.key)
         } else {
@@ -170,7 +170,7 @@ impl<'v, 'i> EditPlace<'v, 'i> {
         splice(text, &(first..first), &new)
     }
 
-    /// The text without the key, and without its line if nothing else is on it.
+    /// Removes the key, and its line if nothing else is on it.
     fn remove(&self, text: &str) -> String {
         let Some((key, value)) = self.entry() else { return text.to_owned() };
         let mut place = key.start..value.span().end;
@@ -200,7 +200,7 @@ fn set_items(text: &str, list: &Spanned<DeValue<'_>>, items: &DeArray<'_>, rates
         };
         edits.push((at..at, format!("{comma}{}", more.join(", "))));
     }
-    // From the end on, so that places in front stay what they are.
+    // Edits are applied from the end of the text, so that earlier places stay valid.
     edits.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
     edits.iter().fold(text.to_owned(), |text, (place, value)| splice(&text, place, value))
 }
@@ -210,14 +210,14 @@ fn says_the_same(item: &DeValue<'_>, rate: &str) -> bool {
     matches!((parse_rate(written), parse_rate(rate)), (Ok(written), Ok(rate)) if written == rate)
 }
 
-/// Behind the comma that follows, if one does.
+/// The position behind the next comma, if one follows.
 fn behind_comma(text: &str, end: usize) -> usize {
     let rest = text.get(end..).unwrap_or_default();
     let blank = rest.len() - rest.trim_start().len();
     if rest.get(blank..).is_some_and(|rest| rest.starts_with(',')) { end + blank + 1 } else { end }
 }
 
-/// A place with its whole lines if nothing else is on them, and otherwise with the blanks in front.
+/// Extends a place to whole lines if nothing else is on them, and otherwise by the blanks in front of it.
 fn with_space_around(text: &str, place: Range<usize>) -> Range<usize> {
     let (before, after) = (&text[..place.start], &text[place.end..]);
     let line = before.rfind('\n').map_or(0, |end| end + 1);
@@ -229,7 +229,7 @@ fn with_space_around(text: &str, place: Range<usize>) -> Range<usize> {
     before.trim_end_matches([' ', '\t']).len()..place.end
 }
 
-/// In quotes, with what cannot stand there as it is escaped: names of plans may be anything.
+/// The text in quotes, with escapes: names of plans can have any characters.
 fn quoted(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),

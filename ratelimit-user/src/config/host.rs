@@ -20,7 +20,7 @@ policy_table! {
     }
 }
 
-/// `link`: a switch, or a rate.
+/// The value of `link`: a switch, or a rate.
 #[derive(Debug, Default)]
 pub(super) enum LinkWord {
     #[default]
@@ -42,7 +42,7 @@ fn link_word(_key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'
     }
 }
 
-/// What holds for the host, if it makes sense.
+/// The limits of the host, if the table is valid.
 pub(super) fn resolve(table: &KeyLookup<HostTable>, problems: &mut Problems<'_>) -> Option<HostPolicy> {
     let table = match table {
         KeyLookup::Absent => return Some(HostPolicy::default()),
@@ -56,7 +56,7 @@ pub(super) fn resolve(table: &KeyLookup<HostTable>, problems: &mut Problems<'_>)
         return None;
     }
     let totals: Vec<Rate> = read.iter().map(|(rate, _)| *rate).collect();
-    // The place of the first that cannot be: those before it are in order by themselves.
+    // The error belongs to the first total that makes the list invalid: the totals before it are valid together.
     let alone = |end: usize| HostPolicy::default().with_totals(totals[..end].to_vec());
     match (1..=totals.len()).find_map(|end| Some((end, alone(end).err()?))) {
         Some((end, error)) => {

@@ -40,10 +40,10 @@ policy_table! {
     }
 }
 
-/// What is said of an operator's token that programs have as well.
+/// The sentence about an operator's token that is also the token of programs.
 pub const OPERATORS_ARE_OTHERS: &str = "operator_token_file has the token of token_file: every program that asks could change the lists; name a file with another token";
 
-/// Where the daemon listens, if all of it makes sense.
+/// The listeners of the daemon, if the table is valid.
 pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_>) -> Option<Listen> {
     let table = match table {
         KeyLookup::Absent => return Some(Listen::default()),
@@ -56,7 +56,7 @@ pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_
     listen.tls = table.tls.as_ref().and_then(|tls| certificates(tls, problems));
     listen.token_file = table.token_file.as_ref().and_then(|text| file("token_file", text, problems));
     listen.operator_token_file = operator_token(table, problems);
-    // Judged by what is written: certificates that are not in order have been reported.
+    // Whether callers prove who they are, judged by the keys alone: unusable certificates are reported already.
     let shown = table.token_file.is_some() || table.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     listen.http = endpoints("http", &table.http, shown, &mut taken, problems);
     listen.grpc = endpoints("grpc", &table.grpc, shown, &mut taken, problems);
@@ -68,7 +68,7 @@ pub(super) fn resolve(table: &KeyLookup<ListenTable>, problems: &mut Problems<'_
     Some(listen)
 }
 
-/// What operators show in the dashboard. What they type is worth more than what programs show: it must not be read on the way.
+/// The file with the operators' token. The token must be unreadable on the way: it can change the lists.
 fn operator_token(table: &ListenTable, problems: &mut Problems<'_>) -> Option<PathBuf> {
     let written = table.operator_token_file.as_ref()?;
     let at = &written.1;
@@ -92,7 +92,7 @@ fn operator_token(table: &ListenTable, problems: &mut Problems<'_>) -> Option<Pa
     Some(named)
 }
 
-/// Sources that metrics have series of.
+/// How many sources have metric series of their own.
 fn metrics_top(table: &ListenTable, problems: &mut Problems<'_>) -> u32 {
     let Some((number, at)) = &table.metrics_top else { return 0 };
     if table.metrics.is_none() {
@@ -105,7 +105,7 @@ fn metrics_top(table: &ListenTable, problems: &mut Problems<'_>) -> u32 {
     })
 }
 
-/// Reads which users may use sockets in the file system.
+/// Reads mode and group of the socket files.
 fn socket_rights(table: &ListenTable, problems: &mut Problems<'_>) -> SocketRights {
     let mut rights = SocketRights::default();
     if let Some((text, at)) = &table.socket_mode {
@@ -134,7 +134,7 @@ fn socket_rights(table: &ListenTable, problems: &mut Problems<'_>) -> SocketRigh
     rights
 }
 
-/// Rights to read and write in octal digits; the owner has both.
+/// Parses a file mode of octal digits: rights to read and write, and the owner must have both.
 fn mode(text: &str) -> Option<u32> {
     let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal)?;
@@ -207,11 +207,11 @@ fn endpoint(text: &str) -> Result<ListenEndpoint, &'static str> {
     })
 }
 
-/// Whether the second cannot be bound while the first is. Port 0 is any free one.
+/// Whether two endpoints cannot be bound at the same time. Port 0 stands for any free port.
 fn overlap(one: &ListenEndpoint, other: &ListenEndpoint) -> bool {
     match (one, other) {
         (ListenEndpoint::Tcp(one), ListenEndpoint::Tcp(other)) => {
-            // All addresses of IPv6 are those of IPv4 too.
+            // A socket on all addresses of IPv6 takes those of IPv4 too.
             let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
             let (ip, other_ip) = (one.ip(), other.ip());
             one.port() == other.port()

@@ -1,4 +1,4 @@
-//! Lists of limits and of prefixes, wherever they stand.
+//! Lists of limits and of prefixes, in any table.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::policy::Prefix;
 
-/// The rates of a list that can be read, each with its place.
+/// The rates of a list that can be parsed, each with its place.
 pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
     let mut rates = Vec::new();
     for (text, at) in &limits.entries {
@@ -26,7 +26,7 @@ pub(super) fn rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rat
     rates
 }
 
-/// The prefixes of a list, if all of them can be read.
+/// The prefixes of a list, if all of them can be parsed.
 pub(super) fn prefixes(list: &Strings, problems: &mut Problems<'_>) -> Option<Vec<Prefix>> {
     let mut prefixes = Vec::new();
     for (text, at) in &list.entries {
@@ -39,7 +39,7 @@ pub(super) fn prefixes(list: &Strings, problems: &mut Problems<'_>) -> Option<Ve
     (prefixes.len() == list.entries.len()).then_some(prefixes)
 }
 
-/// Where a piece of a string stands in the file: exact, unless escapes make the string differ from its source.
+/// The place in the file of a piece of a string: exact, unless escapes make the string differ from its source.
 pub(super) fn inside(text: &str, offset: usize, at: &Range<usize>, problems: &Problems<'_>) -> Range<usize> {
     let source = problems.source(at);
     let verbatim = |quotes: &usize| source.get(*quotes..).is_some_and(|rest| rest.starts_with(text));

@@ -1,22 +1,22 @@
-//! What reading a policy file comes to.
+//! The result of reading a policy file.
 
 use std::fmt;
 
 use crate::{failure::Failure, policy::Policy};
 
-/// A policy, and what the operator should know about it.
+/// A policy and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// The policy of the file.
     pub policy: Policy,
-    /// What is allowed but probably not meant.
+    /// Warnings: what is allowed but probably not intended.
     pub warnings: Vec<Problem>,
 }
 
-/// Why there is no policy.
+/// Why a policy file gives no policy.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The file cannot be read, or is no text.
+    /// The file cannot be read, or is not UTF-8.
     Unreadable {
         /// Name of the file.
         file: String,
@@ -47,7 +47,7 @@ impl From<LoadError> for Failure {
     }
 }
 
-/// A problem, or a warning, at its place.
+/// A problem or warning with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Name of the file.

@@ -1,7 +1,7 @@
-//! From the text of a policy file to a policy, or to every problem in it with line and column.
+//! Parses the text of a policy file into a policy, or into all of its problems with line and column.
 //!
-//! Each table has a file, which declares its keys (`policy_table!`) and says what they mean. `document` reads the shape of the whole file, then
-//! `resolve` the meaning; both collect problems and go on. `reader` saves them most of the work where a text is long lists of prefixes, or much
+//! Each table has a file, which declares its keys (`policy_table!`) and their meaning. `document` reads the shape of the whole file, then
+//! `resolve` the meaning; both collect problems and continue. `reader` saves most of this work for texts with long lists of prefixes, and for texts much
 //! like the one before.
 
 mod aggregation;
@@ -37,7 +37,7 @@ pub use listen::OPERATORS_ARE_OTHERS;
 pub use loaded::{LoadError, Loaded, Problem};
 pub use reader::Reader;
 
-/// Larger files are a mistake.
+/// The largest policy file in bytes. A larger file is a mistake.
 pub const MAX_BYTES: u64 = 16 << 20;
 
 /// Reads and checks a policy file.
@@ -45,17 +45,17 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     parse(&read_text(path)?, &path.display().to_string())
 }
 
-/// What stands for `[source]` where no packet is looked at.
+/// A `[source]` table for policies without limits of packets.
 const NO_PACKETS: &str = "\n[source]\nlimits = [\"1 packets/s\"]\n";
 
-/// Reads a policy for whoever answers about requests and guards no interface: limits of packets need not be there.
+/// Reads a policy for a decision service that guards no interface: `[source]` can be missing.
 pub fn load_for_requests(path: &Path) -> Result<Loaded, LoadError> {
     let (text, name) = (read_text(path)?, path.display().to_string());
-    // At the end, where it moves nothing that messages are about.
+    // At the end of the text, so that places in messages stay valid.
     if lacks(&text, "source") { parse(&(text + NO_PACKETS), &name) } else { parse(&text, &name) }
 }
 
-/// Reads a policy for whoever wants to know whether it is right, and says whether it limits packets: one with APIs and without `[source]` does not.
+/// Reads a policy for `check`. Also returns whether the policy limits packets: one with APIs and without `[source]` does not.
 pub fn load_to_check(path: &Path) -> Result<(Loaded, bool), LoadError> {
     let text = read_text(path)?;
     let is_for_requests = lacks(&text, "source") && !lacks(&text, "api");
@@ -63,7 +63,7 @@ pub fn load_to_check(path: &Path) -> Result<(Loaded, bool), LoadError> {
     Ok((loaded?, !is_for_requests))
 }
 
-/// A problem with what a key of a table names, at the place of its value; at the beginning of the file if that cannot be found.
+/// A problem with the value of a key, at the place of the value, or at the beginning of the file if there is none.
 pub fn problem_with(path: &Path, table: &str, key: &str, message: &str) -> LoadError {
     let text = read_text(path).unwrap_or_default();
     let at = toml::de::DeTable::parse(&text).ok().and_then(|root| {
@@ -76,19 +76,19 @@ pub fn problem_with(path: &Path, table: &str, key: &str, message: &str) -> LoadE
     problems.only_errors()
 }
 
-/// Whether a file that is TOML has no such table.
+/// Whether a file is valid TOML and lacks a table.
 fn lacks(text: &str, name: &str) -> bool {
     toml::de::DeTable::parse(text).is_ok_and(|table| !table.get_ref().contains_key(name))
 }
 
-/// Reads a policy file without looking at what it says.
+/// Reads the text of a policy file without parsing it.
 pub fn read_text(path: &Path) -> Result<String, LoadError> {
     let unreadable = |reason: String| LoadError::Unreadable { file: path.display().to_string(), reason };
     let text = read(path).map_err(|error| unreadable(error.to_string()))?;
     String::from_utf8(text).map_err(|error| unreadable(not_utf8(&error)))
 }
 
-/// The text of a policy file that was read before. A pipe has nothing more to say, and would hold up whoever waits for it.
+/// Reads the text of a policy file for a second time. A pipe is refused: it has no more text, and reading it would block.
 pub fn read_text_again(path: &Path) -> Result<String, LoadError> {
     match fs::metadata(path) {
         Ok(found) if !found.is_file() => {
@@ -96,22 +96,22 @@ pub fn read_text_again(path: &Path) -> Result<String, LoadError> {
                 "it is no file, and nothing else can be read again; name a file with --policy".to_owned();
             Err(LoadError::Unreadable { file: path.display().to_string(), reason })
         }
-        // What cannot be looked at cannot be read either, and that says why.
+        // If the file cannot be examined, reading it fails too and gives the reason.
         _ => read_text(path),
     }
 }
 
-/// Checks the text of a policy file; `name` is for messages.
+/// Parses the text of a policy file; `name` is the file name in messages.
 pub fn parse(text: &str, name: &str) -> Result<Loaded, LoadError> {
     Reader::default().parse(&text.into(), name)
 }
 
-/// Parses without the shortcuts that [`Reader`] takes for long lists.
+/// Parses a policy without the shortcuts that [`Reader`] takes for long lists.
 pub fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
     reader::parse_whole(text.strip_prefix(reader::MARK).unwrap_or(text), name)
 }
 
-/// The whole file, but never more than [`MAX_BYTES`]: a device has no size to ask for, and no end.
+/// Reads a whole file, but at most [`MAX_BYTES`] bytes: a device has no size and no end.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;

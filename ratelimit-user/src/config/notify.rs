@@ -9,7 +9,7 @@ use super::{
 };
 use crate::policy::{AttackPolicy, AttackPolicyError, Notifier, NotifyWay, Occasion, WebhookUrl};
 
-/// More than anybody needs: each has a queue of its own.
+/// The most notifiers; each has a queue of its own.
 const MOST: usize = 16;
 const EXAMPLE: &str =
     "write webhook = \"https://alerts.example/ratelimit\" or command = [\"/usr/local/bin/on-attack\"]";
@@ -36,7 +36,7 @@ policy_table! {
     }
 }
 
-/// Reads what counts as an attack.
+/// Reads the thresholds of attacks.
 pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>) -> AttackPolicy {
     let mut policy = AttackPolicy::default();
     let Some(table) = table else { return policy };
@@ -56,7 +56,7 @@ pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>)
     policy
 }
 
-/// Reads the notifiers, if all of them make sense.
+/// Reads the notifiers, if all tables are valid.
 pub(super) fn resolve(tables: &[NotifyTable], problems: &mut Problems<'_>) -> Vec<Notifier> {
     if let Some(first_too_many) = tables.get(MOST) {
         let message = format!("{} are more than can be told; use at most {MOST}", tables.len());
@@ -124,7 +124,7 @@ fn way(table: &NotifyTable, problems: &mut Problems<'_>) -> Option<NotifyWay> {
     }
 }
 
-/// Whether nobody is on the way.
+/// Whether the host is this machine, so that nobody can read what is sent to it.
 fn is_near(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

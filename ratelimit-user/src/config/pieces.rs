@@ -1,10 +1,10 @@
-//! A policy text cut into runs of plain prefixes and everything between them.
+//! Cuts a policy text into runs of plain prefixes and everything between them.
 //!
-//! Almost all of a long policy is lines such as `"203.0.113.0/24",` in a list. They need no TOML parser, and where they have not changed
-//! since the last time they need no second look: the rest, put together, is a short policy.
+//! Almost all of a long policy is lines such as `"203.0.113.0/24",` in a list. They need no TOML parser, and lines that have not changed
+//! since the last reading are not parsed again. The rest, put together, is a short policy.
 //!
-//! Why that is the same policy: a run starts behind a line such as `sources = [`, which ends with `[`. In TOML without strings of several lines, and with no
-//! comment on that line, this opens a list, and strings with commas behind them can be put there whatever follows.
+//! Why the short policy with the runs put back means the same as the text: a run starts behind a line such as `sources = [`, which ends with `[`. In TOML without
+//! multi-line strings, and with no comment on that line, this opens a list, and any number of strings with commas can be put there.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::{
     policy::{Chunk, Prefix, Users},
 };
 
-/// Lines of a run that are one piece: a change costs a look at so many, and so many prefixes to compare.
+/// Lines of a run in one piece: a change costs reading this many lines, and comparing this many prefixes.
 const LINES: usize = 128;
 
 /// A part of a text, made of whole lines.
@@ -24,32 +24,32 @@ pub(super) struct TextPiece {
     pub(super) run: Option<Chunk>,
 }
 
-/// Prefixes that are not in the text that is parsed, and what is known about them.
+/// Prefixes that were cut out of the parsed text, and users that were checked before.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
-    /// Where in the text, and which.
+    /// Each run's place in the parsed text, and its chunks.
     pub(super) runs: Vec<(usize, Vec<Chunk>)>,
-    /// Users that were checked before.
+    /// The users of the last reading, which have been checked.
     pub(super) before: Users,
 }
 
-/// Cuts a text.
+/// Cuts a whole text.
 pub(super) fn cut(text: &str) -> Vec<TextPiece> {
     let mut pieces = Vec::new();
     scan(text, 0..text.len(), &mut pieces);
     pieces
 }
 
-/// Cuts a text that is much like another one that has been cut: only what differs is looked at.
+/// Cuts a text that is much like one that has been cut already: only the part that differs is scanned.
 pub(super) fn cut_again(text: &str, old_text: &str, old: &[TextPiece]) -> Vec<TextPiece> {
     let (head, tail) = overlap(text, old_text);
     let mut kept = old.partition_point(|piece| piece.at.end <= head);
-    // Its last line may go on.
+    // The last line of a kept piece may continue in the new text.
     while kept > 0 && !text[..old[kept - 1].at.end].ends_with('\n') {
         kept -= 1;
     }
     let from = kept.checked_sub(1).map_or(0, |last| old[last].at.end);
-    // What starts a line in both: the end of the line before is part of what they have in common.
+    // Pieces that begin in the common tail start a line in both texts: the line end before them is common too.
     let rest = old.partition_point(|piece| piece.at.start <= old_text.len() - tail).max(kept);
     let moved = |at: usize| at + text.len() - old_text.len();
     let to = old.get(rest).map_or(text.len(), |piece| moved(piece.at.start));
@@ -67,7 +67,7 @@ pub(super) fn cut_again(text: &str, old_text: &str, old: &[TextPiece]) -> Vec<Te
     pieces
 }
 
-/// Cuts a part of a text and adds it to what is before it.
+/// Cuts a part of a text and appends its pieces.
 fn scan(text: &str, part: Range<usize>, pieces: &mut Vec<TextPiece>) {
     let mut open = is_open(text, pieces.last());
     let (mut at, mut lines) = (part.start, 0);
@@ -95,7 +95,7 @@ fn scan(text: &str, part: Range<usize>, pieces: &mut Vec<TextPiece>) {
     close(start, at, run);
 }
 
-/// Whether a run may follow.
+/// Whether a run may follow this piece.
 fn is_open(text: &str, before: Option<&TextPiece>) -> bool {
     before.is_some_and(|piece| {
         piece.run.is_some() || text[piece.at.clone()].split_inclusive('\n').next_back().is_some_and(opens)
@@ -109,7 +109,7 @@ fn opens(line: &str) -> bool {
         && !line.contains('#')
 }
 
-/// Reads a line that has nothing but prefixes in quotes with a comma behind each, and maybe a comment. Says whether it is one.
+/// Reads a line of nothing but quoted prefixes, a comma behind each, and perhaps a comment. Returns whether the line is such a line.
 fn read_plain(line: &str, prefixes: &mut Vec<Prefix>) -> bool {
     let Some(line) = line.strip_suffix('\n') else { return false };
     let mut rest = line.strip_suffix('\r').unwrap_or(line);
@@ -125,7 +125,7 @@ fn read_plain(line: &str, prefixes: &mut Vec<Prefix>) -> bool {
             return false;
         };
         let Some(behind) = behind.trim_start_matches([' ', '\t']).strip_prefix(',') else { return false };
-        // No prefix has an escape or a control character in it.
+        // A text with an escape or a control character does not parse as a prefix.
         let Ok(prefix) = text.parse() else { return false };
         prefixes.push(prefix);
         rest = behind;
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces with what they hold, where they stand in the text.
+    /// The pieces of a text, each with its number of prefixes.
     fn shown(text: &str) -> Vec<(&str, usize)> {
         let pieces = cut(text);
         pieces
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(together(&new), together(&cut(&text)));
     }
 
-    /// What counts: which bytes are in no run, and which prefixes come at which place among them.
+    /// The pieces with neighbouring runs joined: which bytes are in no run, and which prefixes stand between them.
     fn together(pieces: &[TextPiece]) -> Vec<(Range<usize>, Vec<Prefix>)> {
         let mut joined: Vec<(Range<usize>, bool, Vec<Prefix>)> = Vec::new();
         for piece in pieces {
@@ -250,7 +250,7 @@ mod tests {
                 all
             };
             prop_assert_eq!(found(&again), found(&cut(&new)));
-            // Every run stands where one may.
+            // Every run is at a place where a run may be.
             for (index, piece) in again.iter().enumerate().filter(|(_, piece)| piece.run.is_some()) {
                 prop_assert!(is_open(&new, index.checked_sub(1).map(|before| &again[before])));
                 prop_assert!(new[piece.at.clone()].split_inclusive('\n').all(|line| read_plain(line, &mut Vec::new())));

@@ -1,21 +1,21 @@
-//! The problems of one file, collected while the file is read.
+//! Collects the problems of one file while the file is read.
 
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 use super::loaded::{LoadError, Loaded, Problem};
 use crate::policy::Policy;
 
-/// Problems shown of one file: who has more has the wrong file.
+/// Problems shown of one file; a file with more is probably not a policy.
 const SHOWN: usize = 50;
 
-/// What kind of finding it is decides which others it makes worthless. In the order in which they count.
+/// The kind of a problem. It decides which other problems are mere consequences. Sorted: the first of a place counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Not TOML. What the parser then made of the rest of the line is a guess.
+    /// Broken TOML. What the parser made of the rest of the line is a guess.
     Syntax,
-    /// A key or value that means nothing.
+    /// An invalid key or value.
     Meaning,
-    /// Something that is not there. In a file with broken syntax it may well be there.
+    /// A missing table or key. In a file with broken syntax it may well be there.
     Missing,
 }
 
@@ -26,7 +26,7 @@ struct ProblemPlace {
     message: String,
 }
 
-/// Everything found in one file so far.
+/// All problems found in one file so far.
 #[derive(Debug)]
 pub(super) struct Problems<'t> {
     file: &'t str,
@@ -48,7 +48,7 @@ impl<'t> Problems<'t> {
         Self { file, text, homes, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Where keys belong that are often written elsewhere.
+    /// Keys that are often written below the wrong table.
     pub(super) fn homes(&self) -> &'static [KeyHome] {
         self.homes
     }
@@ -58,37 +58,37 @@ impl<'t> Problems<'t> {
         self.errors.push(ProblemPlace { at: at.start, kind: Kind::Syntax, message: message.to_string() });
     }
 
-    /// Something that makes the policy useless.
+    /// Reports a problem that makes the policy unusable.
     pub(super) fn error(&mut self, at: &Range<usize>, message: impl fmt::Display) {
         self.errors.push(ProblemPlace { at: at.start, kind: Kind::Meaning, message: message.to_string() });
     }
 
-    /// Something that has to be there and is not.
+    /// Reports a missing table or key.
     pub(super) fn missing(&mut self, at: &Range<usize>, message: impl fmt::Display) {
         self.errors.push(ProblemPlace { at: at.start, kind: Kind::Missing, message: message.to_string() });
     }
 
-    /// Something that is probably not meant.
+    /// Reports something that is allowed but probably not intended.
     pub(super) fn warning(&mut self, at: &Range<usize>, message: impl fmt::Display) {
         self.warnings.push(ProblemPlace { at: at.start, kind: Kind::Meaning, message: message.to_string() });
     }
 
-    /// Whether the text is TOML at all.
+    /// Whether the text has broken TOML syntax.
     pub(super) fn broken(&self) -> bool {
         self.errors.iter().any(|finding| finding.kind == Kind::Syntax)
     }
 
-    /// How much is wrong so far.
+    /// The number of errors so far.
     pub(super) fn count(&self) -> usize {
         self.errors.len()
     }
 
-    /// The text at a place, with its quotes.
+    /// The source text at a place, with quotes.
     pub(super) fn source(&self, at: &Range<usize>) -> &'t str {
         self.text.get(at.clone()).unwrap_or_default()
     }
 
-    /// Moves the findings to their places in another text.
+    /// Translates the places of all problems to another text.
     pub(super) fn moved<'o>(self, text: &'o str, place: impl Fn(usize) -> usize) -> Problems<'o>
     where
         't: 'o,
@@ -99,13 +99,13 @@ impl<'t> Problems<'t> {
         Problems { file, text, homes, errors, warnings: warnings.into_iter().map(there).collect() }
     }
 
-    /// What was wrong, where no policy is wanted.
+    /// The errors alone, for a caller that needs no policy.
     pub(super) fn only_errors(self) -> LoadError {
         let errors = placed(self.file, self.text, self.errors);
         LoadError::Problems(errors.into_iter().map(|(_, problem)| problem).collect())
     }
 
-    /// The outcome: a policy only if nothing was wrong.
+    /// The result: a policy if there are no errors.
     pub(super) fn finish(self, policy: Option<Policy>) -> Result<Loaded, LoadError> {
         let broken = self.broken();
         let errors = without_consequences(placed(self.file, self.text, self.errors), broken);
@@ -119,9 +119,9 @@ impl<'t> Problems<'t> {
     }
 }
 
-/// Lines and columns of all findings, in order of their places: one pass over the text, however many there are.
+/// Lines and columns of all problems, sorted by place, in one pass over the text.
 fn placed(file: &str, text: &str, mut findings: Vec<ProblemPlace>) -> Vec<(Kind, Problem)> {
-    // Stable: where two stand at the same place, the parser's first word is the best one.
+    // A stable sort: of two problems at one place, the parser's first is the most precise.
     findings.sort_by_key(|finding| (finding.at, finding.kind));
     findings.dedup();
     let (mut line, mut column, mut passed) = (1, 1, 0);

@@ -1,4 +1,4 @@
-//! Reading one policy after another. What a text has in common with the one before is not read again.
+//! Reads one version of a policy after another. Text that two versions share is not read again.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::policy::{Chunk, ShadowOrder, Users};
 
-/// What editors on other systems put in front; positions are counted without it.
+/// The byte order mark that some editors put in front; positions are counted without it.
 pub(super) const MARK: char = '\u{feff}';
 
-/// Reads policy files.
+/// Reads policy texts, and remembers the last one.
 #[derive(Debug, Default)]
 pub struct Reader {
     last: Option<LastRead>,
@@ -27,7 +27,7 @@ struct LastRead {
     pieces: Vec<TextPiece>,
     users: Users,
     order: ShadowOrder,
-    /// Whether none of their prefixes changes nothing.
+    /// Whether every prefix of the users changes something, so that none needs a warning.
     silent: bool,
 }
 
@@ -44,7 +44,7 @@ impl Reader {
         let before = self.last.as_ref().map_or_else(Users::default, |last| last.users.clone());
         let read = parse_rest(text, name, &pieces, &before);
         if read.is_none() && !pieces.iter().any(|piece| piece.run.is_some()) {
-            // Short, or written otherwise: nothing to remember.
+            // The text is short, or has no plain lists: nothing is worth remembering.
             return parse_whole(text, name);
         }
         let mut loaded = match read {
@@ -57,7 +57,7 @@ impl Reader {
         if order.follow(&before, &users) {
             silent = order.shadows().is_empty();
         }
-        // Whatever has to be said about prefixes has a place in the whole text.
+        // Warnings about prefixes need places in the whole text, so the whole text is parsed.
         if !silent {
             loaded.warnings = parse_whole(text, name)?.warnings;
         }
@@ -66,10 +66,10 @@ impl Reader {
     }
 }
 
-/// The policy, if nothing is wrong with it: what is wrong is found in the whole text.
+/// The policy of a text without its runs; `None` if something is wrong, which a parse of the whole text then reports.
 fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> Option<Loaded> {
     let mut rest = String::new();
-    // Where pieces of the rest start, there and in the whole text.
+    // Where each piece of the rest starts: in the rest, and in the whole text.
     let mut starts: Vec<(usize, usize)> = Vec::new();
     let mut runs: Vec<(usize, Vec<Chunk>)> = Vec::new();
     for piece in pieces {
@@ -82,7 +82,7 @@ fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> O
             (Some(run), _) => runs.push((rest.len(), vec![run.clone()])),
         }
     }
-    // A string of several lines could have anything in it.
+    // A multi-line string could contain lines that look like a run.
     if runs.is_empty() || rest.contains("\"\"\"") || rest.contains("'''") {
         return None;
     }
@@ -97,7 +97,7 @@ fn parse_rest(text: &str, name: &str, pieces: &[TextPiece], before: &Users) -> O
     problems.moved(text, in_whole).finish(Some(policy)).ok()
 }
 
-/// Without any shortcut.
+/// Parses the whole text without shortcuts.
 pub(super) fn parse_whole(text: &str, name: &str) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(name, text, &document::HOMES);
     let document = document::read(text, &mut problems);

@@ -1,4 +1,4 @@
-//! The meaning of lists of request limits, wherever they stand, and of time zones.
+//! The meaning of lists of request limits, in any table, and of time zones.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use super::{
 };
 use crate::policy::{MAX_REQUEST_LIMITS, RequestLimit};
 
-/// What holds for the limits of a list that say nothing of it themselves.
+/// Terms of a list of limits that apply unless a limit has its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimitTerms<'t> {
-    /// How the limits are counted; `None` if the policy has a word there that means nothing, so that the limits cannot be judged.
+    /// The manner of the limits; `None` if the table's manner is invalid, so that the limits cannot be checked.
     pub(super) manner: Option<Manner>,
-    /// The time zone whose days and months the limits have.
+    /// The time zone of the limits' days and months.
     pub(super) zone: Option<&'t str>,
 }
 
 impl<'t> LimitTerms<'t> {
-    /// The terms of a list whose table says nothing.
+    /// The terms of a list whose table names no manner.
     pub(super) fn plain(zone: Option<&'t str>) -> Self {
         Self { manner: Some(Manner::PLAIN), zone }
     }
 }
 
-/// The limits of a list that make sense.
+/// The valid limits of a list; the others are reported.
 pub(super) fn read(list: &Strings, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Vec<RequestLimit> {
     if let Some((_, first_too_many)) = list.entries.get(MAX_REQUEST_LIMITS) {
         let count = list.entries.len();
@@ -59,7 +59,7 @@ fn limit(
     limit.map_err(|error| problems.error(at, format!("limit {:?}: {error}", text.trim()))).ok()
 }
 
-/// A time zone by its name. One that is not known is reported, and still counts as given.
+/// A time zone by its name. An unknown zone is reported, and still counts as given.
 pub(super) fn zone<'t>(written: Option<&'t At<String>>, problems: &mut Problems<'_>) -> Option<&'t str> {
     let (name, at) = written?;
     if jiff::tz::TimeZone::get(name).is_err() {

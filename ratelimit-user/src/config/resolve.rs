@@ -1,4 +1,4 @@
-//! The meaning of a policy file: from words and numbers to a policy.
+//! The meaning of a policy file: turns its words and numbers into a policy.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::policy::{InterfaceName, Policy, PrefilterPolicy};
 
-/// The policy, if everything in the document makes sense.
+/// The policy, if the whole document is valid.
 pub(super) fn resolve(document: &Document, aside: &Aside, problems: &mut Problems<'_>) -> Option<Policy> {
     let interfaces = document.interfaces.as_ref().map_or_else(Vec::new, |names| interfaces(names, problems));
     let listen = listen::resolve(&document.listen, problems);

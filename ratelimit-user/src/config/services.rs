@@ -31,7 +31,7 @@ policy_table! {
 }
 
 policy_table! {
-    /// `match = { … }`: which packets a service is for.
+    /// `match = { … }`: the packets of a service.
     MatchTable {
         "protocol" => protocol: Option<At<Term>> = term,
         "ports" => ports: Vec<At<Term>> = ports,
@@ -39,7 +39,7 @@ policy_table! {
     }
 }
 
-/// Something that is written as a number, or as text in quotes.
+/// A value that can be a number or a quoted text.
 #[derive(Debug)]
 pub(super) enum Term {
     Number(i64),
@@ -67,7 +67,7 @@ fn term(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems<'_>) ->
     }
 }
 
-/// The services, if all of them make sense.
+/// The services, if all tables are valid.
 pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> Option<Services> {
     let mut services = Vec::new();
     for table in tables {
@@ -78,7 +78,7 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
         Ok(services) => complete.then_some(services),
         Err(errors) => {
             for error in errors {
-                // Indices count what could be read; if something could not, the list itself is the place.
+                // The index of an error counts services that could be read; if one could not, the error is reported at the first table.
                 let table = error.index().filter(|_| complete).and_then(|index| tables.get(index));
                 let at = table.map(|table| place(&error, table));
                 problems
@@ -89,7 +89,7 @@ pub(super) fn resolve(tables: &[ServiceTable], problems: &mut Problems<'_>) -> O
     }
 }
 
-/// Where a problem stands: at its destination, or at the service that has it.
+/// The place of an error: its destination, or its service.
 fn place(error: &ServiceError, table: &ServiceTable) -> Range<usize> {
     match (error, &table.matching.destinations) {
         (ServiceError::SameDestination { destination, .. }, KeyLookup::Read(list)) => {
@@ -137,7 +137,7 @@ fn on_limit(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<OnLimit
     known
 }
 
-/// Classes that have names, and what they stand for (RFC 2474, 2597, 3246, 5865, 8622).
+/// The names of DSCP classes and their values (RFC 2474, 2597, 3246, 5865, 8622).
 const CLASSES: [(&str, u8); 23] = [
     ("le", 1),
     ("cs0", 0),

@@ -1,4 +1,4 @@
-//! `[source]`: its keys, and what they mean but for `ladder`.
+//! `[source]`: its keys and their meaning, except `ladder`.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::policy::{DEFAULT_NEW_SOURCES, DEFAULT_TABLE_ENTRIES, PrefilterPolicy, SourceError, SourcePolicy};
 
-/// What a table without limits, or a file without the table, should have.
+/// The advice for a file without limits of packets.
 pub(super) const EXAMPLE: &str = "write [source] and limits = [\"5000 packets/s burst 10000\"]";
 
 policy_table! {
@@ -30,7 +30,7 @@ policy_table! {
     }
 }
 
-/// Which sources get state of their own.
+/// The prefilter's settings.
 pub(super) fn prefilter(table: &SourceSection, problems: &mut Problems<'_>) -> PrefilterPolicy {
     let enabled = table.prefilter.as_ref().is_none_or(|(enabled, _)| *enabled);
     let new_sources = table.new_sources_per_cpu.as_ref().map_or(i64::from(DEFAULT_NEW_SOURCES), |(n, _)| *n);
@@ -40,11 +40,11 @@ pub(super) fn prefilter(table: &SourceSection, problems: &mut Problems<'_>) -> P
     })
 }
 
-/// What holds for every source, if it makes sense.
+/// The limits of sources, if the table is valid.
 pub(super) fn resolve(table: &SourceSection, problems: &mut Problems<'_>) -> Option<SourcePolicy> {
     let limits = match &table.limits {
         KeyLookup::Read(limits) => source_rates(limits, problems),
-        // Also without its limits, the rest of the table is worth a look.
+        // Without valid limits, the rest of the table is still checked.
         KeyLookup::Unreadable => Vec::new(),
         KeyLookup::Absent => {
             problems
@@ -59,7 +59,7 @@ pub(super) fn resolve(table: &SourceSection, problems: &mut Problems<'_>) -> Opt
             .warning(at, format!("ipv6_prefix = {bits}: whoever has one /64 owns 2^{} sources", bits - 64));
     }
     let value = |at: &Option<At<i64>>, default: i64| at.as_ref().map_or(default, |(value, _)| *value);
-    // Beyond that they are refused already; every pair of them need not be compared.
+    // More limits than this are refused already, and comparing every pair of them would take long.
     let plain: Vec<Rate> = limits.iter().map(|(rate, _)| *rate).take(MAX_LIMITS).collect();
     let built = SourcePolicy::new(
         &plain,
@@ -70,23 +70,23 @@ pub(super) fn resolve(table: &SourceSection, problems: &mut Problems<'_>) -> Opt
     built.map_err(|errors| report(&errors, table, &limits, problems)).ok()
 }
 
-/// The limits of a source that can be read, each with its place.
+/// The limits of a source that can be parsed, each with its place.
 fn source_rates(limits: &Strings, problems: &mut Problems<'_>) -> Vec<At<Rate>> {
     if limits.entries.is_empty() {
         problems.error(&limits.at, SourceError::NoLimits);
     }
-    // Counted before any is refused for itself: the file has that many.
+    // Counts all entries, including ones that are refused by themselves.
     if let Some((_, first_too_many)) = limits.entries.get(MAX_LIMITS) {
         problems.error(first_too_many, SourceError::TooManyLimits { count: limits.entries.len() });
     }
     rates(limits, problems)
 }
 
-/// Puts each error where its cause stands.
+/// Reports each error at the place of its cause.
 fn report(errors: &[SourceError], table: &SourceSection, rates: &[At<Rate>], problems: &mut Problems<'_>) {
     for error in errors {
         let at = match error {
-            // The whole list has been judged already, but for margins.
+            // The length of the list is checked already, except for margins, which count as limits too.
             SourceError::NoLimits => continue,
             SourceError::TooManyLimits { .. } => match rates.last() {
                 Some((_, at)) if rates.len() <= MAX_LIMITS => at,

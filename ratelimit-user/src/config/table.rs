@@ -1,4 +1,4 @@
-//! How a table of a policy file is declared: each key once, with its field and how its value is read. What is said about any other key.
+//! How a table of a policy file is declared: each key once, with its field and how its value is read. Reports every other key.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -12,12 +12,12 @@ use super::{
     value::{kind, table},
 };
 
-/// A table that a policy file can have.
+/// A table of a policy file.
 pub(super) trait PolicyTable: Sized {
     /// The keys of the table, in the order of their declaration.
     const KEYS: &'static [&'static str];
 
-    /// Reads what can be read of a table; the rest is a problem.
+    /// Reads as much of a table as possible, and reports the rest.
     fn read(fields: &DeTable<'_>, at: &Range<usize>, problems: &mut Problems<'_>) -> Self;
 }
 
@@ -55,7 +55,7 @@ macro_rules! policy_table {
 }
 pub(super) use policy_table;
 
-/// The value of a key that is a table.
+/// Reads the value of a key as a table.
 pub(super) fn one<T: PolicyTable>(
     key: &str,
     value: &Spanned<DeValue<'_>>,
@@ -65,7 +65,7 @@ pub(super) fn one<T: PolicyTable>(
     Some(T::read(fields, &value.span(), problems))
 }
 
-/// The tables of an array of tables.
+/// Reads the tables of an array of tables.
 pub(super) fn each<T: PolicyTable>(
     key: &str,
     value: &Spanned<DeValue<'_>>,
@@ -86,11 +86,11 @@ pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, known: &[&str], problems: &mu
     let home = problems.homes().iter().find(|home| home.keys.contains(&name));
     let known = known.join(", ");
     let message = match (near, home) {
-        // One letter is a slip, also where the word is one of another table.
+        // A distance of one letter is a typing mistake, even if the word is a key of another table.
         (Some((1, word)), _) => {
             format!("key {name:?} is not known; did you mean {word:?}? known here: {known}")
         }
-        // The mistake TOML invites: a key below the wrong [table] line.
+        // The mistake that TOML invites: a key below the wrong [table] line.
         (_, Some(home)) => format!("key {name:?} belongs {}; move it there", home.place),
         (Some((distance, word)), None) if distance <= 2 => {
             format!("key {name:?} is not known; did you mean {word:?}? known here: {known}")
@@ -100,7 +100,7 @@ pub(super) fn unknown(key: &Spanned<Cow<'_, str>>, known: &[&str], problems: &mu
     problems.error(&key.span(), message);
 }
 
-/// Edits that lead from one word to another (Levenshtein): small for a typing mistake.
+/// The number of edits that turn one word into another (Levenshtein distance): small for a typing mistake.
 fn distance(from: &str, to: &str) -> usize {
     if from.len().abs_diff(to.len()) > from.len() {
         return to.len();

@@ -1,4 +1,4 @@
-//! Whole files with everything that must be said about them.
+//! Whole files, and every message about them.
 
 mod api_mistakes;
 mod apis;
@@ -182,7 +182,7 @@ fn the_rest_of_a_table_is_checked_even_if_its_limits_are_missing() {
 
 #[test]
 fn broken_syntax_is_reported_beside_what_can_still_be_read_and_without_its_consequences() {
-    // The recovered value of a broken line is a guess, and nothing counts as missing.
+    // A value recovered from a broken line is a guess, so it is not judged, and nothing counts as missing.
     for (text, expected) in [
         ("[source\nlimits = [\"1/s\"]\n", &["p.toml:1:8: not TOML: unclosed table, expected `]`"][..]),
         (
@@ -212,11 +212,11 @@ fn a_file_full_of_errors_is_judged_quickly_and_shortened() {
     let found = problems(&"a\n".repeat(1 << 20));
     assert_eq!(found.len(), 51);
     assert_eq!(found[50], "p.toml:50:2: and 1048526 more from here on");
-    // All on one line: columns are not counted again for each.
+    // All problems are on one line: columns are not counted from the start for each.
     let limits = "\"1 mb/s\", ".repeat(1 << 18);
     let found = problems(&format!("[source]\nlimits = [{limits}]\n"));
     assert_eq!(found.len(), 51);
-    // Nothing wrong with each: they are not all compared with each other.
+    // The limits are valid by themselves, and not all pairs of them are compared.
     let limits = "\"1/s\", ".repeat(1 << 18);
     let names: String = (0..1 << 18).map(|i| format!("\"eth{i}\", ")).collect();
     let found = problems(&format!("interfaces = [{names}]\n[source]\nlimits = [{limits}]\n"));
@@ -276,7 +276,7 @@ fn a_piece_of_a_limit_is_placed_inside_its_string_whatever_the_quotes() {
         ("'5 mb/s'", 14),
         ("\"\"\"5 mb/s\"\"\"", 16),
         ("\"5 é/s\"", 14),
-        // With an escape in it, the string as a whole.
+        // A string with an escape is reported as a whole.
         ("\"5\\u0020mb/s\"", 11),
     ] {
         let found = problems(&format!("[source]\nlimits = [{limits}]\n"));

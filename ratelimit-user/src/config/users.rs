@@ -55,7 +55,7 @@ pub(super) fn plans(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Prob
     plans
 }
 
-/// The users and plans, if all of them make sense.
+/// The users and plans, if all tables are valid.
 pub(super) fn resolve(
     plan_tables: &[PlanTable],
     tables: &[UserSection],
@@ -130,7 +130,7 @@ fn user(
     Some(User::new(name.clone(), plan, sources?, own).with_requests(requests))
 }
 
-/// The runs that belong into a list.
+/// The runs that were cut out of a list.
 fn runs<'a>(list: &Range<usize>, aside: &'a Aside) -> &'a [(usize, Vec<Chunk>)] {
     let before = |place: usize| aside.runs.partition_point(|(at, _)| *at < place);
     &aside.runs[before(list.start)..before(list.end)]

@@ -1,4 +1,4 @@
-//! Values of a policy file, each with its place, and of the type that they must have.
+//! Values of a policy file with their places, checked for their type.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -9,10 +9,10 @@ use toml::{
 
 use super::problem::Problems;
 
-/// A value and where it stands.
+/// A value and its place in the text.
 pub(super) type At<T> = (T, Range<usize>);
 
-/// Whether a key is there. One that is there but cannot be read has been reported, and must not count as missing.
+/// Whether a key is there. An unreadable value has been reported, and must not be reported as missing too.
 #[derive(Debug, Default)]
 pub(super) enum KeyLookup<T> {
     #[default]
@@ -27,7 +27,7 @@ impl<T> From<Option<T>> for KeyLookup<T> {
     }
 }
 
-/// A list of strings: every entry with its place, `None` where it is no string and has been reported.
+/// A list of strings: every entry with its place, `None` for an entry that is not a string and has been reported.
 #[derive(Debug)]
 pub(super) struct Strings {
     pub(super) at: Range<usize>,
@@ -88,7 +88,7 @@ pub(super) fn strings(
     Some(Strings { at: value.span(), entries })
 }
 
-/// One string, or a list of them.
+/// Reads one string, or a list of strings.
 pub(super) fn one_or_more(
     key: &str,
     value: &Spanned<DeValue<'_>>,

@@ -1,4 +1,4 @@
-//! What a policy says and cannot mean: prefixes and limits that change nothing, or that no packet fits through.
+//! Warnings about a valid policy: prefixes and limits that change nothing, or that let no packet pass.
 
 mod requests;
 
@@ -20,7 +20,7 @@ use crate::policy::{Carrier, NamedLimit, Policy, Prefix, Service, Shadow, Shadow
 /// A jumbo frame of 9000 bytes with its Ethernet header.
 const JUMBO_FRAME: u64 = 9014;
 
-/// Looks at a policy that is in order, beside the document that it was read from: both have the same tables in the same order.
+/// Warns about a valid policy. Its tables stand in the same order as in the document that it was read from.
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let source: Vec<Rate> = policy.source().limits().iter().map(NamedLimit::rate).copied().collect();
     if let KeyLookup::Read(table) = &document.source
@@ -70,7 +70,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
     requests::warn(document, policy, problems);
 }
 
-/// Limits of one list that stand in each other's way, and bursts that frames do not fit into.
+/// Warns of limits of one list that never decide, and of bursts that frames do not fit into.
 fn within(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     frames(of, rates, places, problems);
     for (index, (rate, at)) in placed(rates, places).enumerate() {
@@ -83,7 +83,7 @@ fn within(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_
     }
 }
 
-/// One of a list that is at least as strict as another, so that the other never decides; of two that are alike, the first.
+/// The item of a list that is at least as strict as another, so that the other never decides; of two equal items, the first.
 fn forestaller<T>(all: &[T], index: usize, strict: impl Fn(&T, &T) -> bool) -> Option<&T> {
     let one = &all[index];
     let before = |(other, by): &(usize, &T)| {
@@ -92,7 +92,7 @@ fn forestaller<T>(all: &[T], index: usize, strict: impl Fn(&T, &T) -> bool) -> O
     all.iter().enumerate().find(before).map(|(_, by)| by)
 }
 
-/// What one source may have of a service, against what it may have at all and what everybody may have there.
+/// Warns of limits of one source at a service that never decide, beside the limits in `[source]` and the service's totals.
 fn per_source(of: &str, service: &Service, source: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     for (rate, at) in placed(service.per_source(), places) {
         if rate.meter == Meter::Syns && service.carrier() != Carrier::Ports(Protocol::Tcp) {
@@ -115,7 +115,7 @@ fn per_source(of: &str, service: &Service, source: &[Rate], places: &Strings, pr
     }
 }
 
-/// What all addresses of a user may have together, against what one address may have.
+/// Warns of limits of a user that are lower than those of one address.
 fn network(of: &str, rates: &[Rate], source: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     within(&format!("{of}: network"), rates, places, problems);
     for (rate, at) in placed(rates, places) {
@@ -129,7 +129,7 @@ fn network(of: &str, rates: &[Rate], source: &[Rate], places: &Strings, problems
     }
 }
 
-/// A user that is a single source is held to the limits of one already.
+/// Warns of a user that is a single source, and so has the limits of `[source]` already.
 fn one_address(
     of: &str,
     user: &User,
@@ -154,7 +154,7 @@ fn one_address(
     }
 }
 
-/// Prefixes that change nothing.
+/// Warns of prefixes of users that change nothing.
 pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let users: Vec<&User> = policy.users().iter().collect();
     let shadows = ShadowOrder::of(policy.users()).shadows();
@@ -179,7 +179,7 @@ pub(super) fn warn_of_prefixes(document: &Document, policy: &Policy, problems: &
     }
 }
 
-/// Destinations, and services that take what is left of their ports, that no packet is ever for.
+/// Warns of destinations, and of services for the rest of their ports, that no packet meets.
 fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let services: Vec<&Service> = policy.services().iter().collect();
     for unmet in policy.services().unmet() {
@@ -210,7 +210,7 @@ fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_
     }
 }
 
-/// Bursts in bytes that large frames do not fit into. Below a full frame they are errors.
+/// Warns of bursts in bytes that large frames do not fit into. Bursts below a full frame are errors.
 fn frames(of: &str, rates: &[Rate], places: &Strings, problems: &mut Problems<'_>) {
     for (rate, at) in placed(rates, places) {
         if rate.meter == Meter::Bytes && rate.burst < JUMBO_FRAME {
@@ -227,7 +227,7 @@ fn placed<'a>(rates: &'a [Rate], places: &'a Strings) -> impl Iterator<Item = (&
     rates.iter().zip(places.entries.iter().map(|(_, at)| at))
 }
 
-/// Whether a rate is below another, whatever their bursts.
+/// Whether a rate is lower than another, whatever their bursts.
 fn is_slower(rate: &Rate, other: &Rate) -> bool {
     u128::from(rate.amount) * u128::from(other.period.ns())
         < u128::from(other.amount) * u128::from(rate.period.ns())

@@ -1,4 +1,4 @@
-//! The host under guard: who looks after what of it.
+//! The guarded host: its owners, and what work across owners gets.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,12 +28,12 @@ use crate::{
     stats::attack_state::AttackState,
 };
 
-/// The running host: one owner for each thing that it takes.
+/// The running host, with one owner for each responsibility.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// The policy, and what a restart goes on with.
+    /// The policy in force, and the record that a restart goes on with.
     pub(super) in_force: PolicyInForce,
-    /// What the kernel maps hold of the policy.
+    /// The kernel maps, and the desired state that they hold.
     pub(super) enforced: EnforcedPolicy,
     /// The block list and the allow list.
     pub(super) lists: ListBook,
@@ -52,12 +52,12 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// The policy in force.
+    /// Returns the policy in force.
     pub(super) fn policy(&self) -> &Policy {
         self.in_force.policy()
     }
 
-    /// The policy in force, and everything that another one is put in force with.
+    /// Returns the policy in force, and the enforcer that puts another one in force.
     pub(super) fn change(&mut self) -> (&mut PolicyInForce, Enforcer<'_>) {
         let enforcer = Enforcer {
             enforced: &mut self.enforced,
@@ -68,7 +68,7 @@ impl Host {
         (&mut self.in_force, enforcer)
     }
 
-    /// The lists, and everything that a change of them reaches.
+    /// Returns the editor of the lists, with everything that a change of them reaches.
     pub(super) fn list_editor(&mut self) -> ListEditor<'_> {
         ListEditor {
             book: &mut self.lists,
@@ -78,34 +78,34 @@ impl Host {
         }
     }
 
-    /// The table of sources, to be read without holding up anything else.
+    /// Returns the table of sources, which can be read without the lock of the host.
     pub(super) fn table(&self) -> Arc<SourceTable> {
         self.enforced.maps.table()
     }
 
-    /// The counters, to be read without holding up anything else, and the services that they are of.
+    /// Returns the counters, which can be read without the lock of the host, and the names of their services.
     pub(super) fn meters(&self) -> (Meters, Places) {
         (self.enforced.maps.meters(), self.enforced.desired.names.services.clone())
     }
 
-    /// How often something has happened in the kernel program.
+    /// Reads how often an event has happened in the kernel program.
     pub(super) fn event(&self, event: Event) -> Result<u64, Failure> {
         Ok(self.enforced.maps.event(event)?)
     }
 
-    /// Takes in what the kernel program has told of refused packets.
+    /// Takes in the drop events of the kernel program.
     pub(super) fn take_in_drops(&mut self) {
         let attacks = &mut self.attacks;
         let services = &self.enforced.desired.names.services;
         self.drops.take_in(self.in_force.policy(), services, |sighting| attacks.see(sighting));
     }
 
-    /// Says by which interfaces nobody is answered although the policy says so, when that begins.
+    /// Logs new warnings about interfaces on which packets are not answered although the policy wants answers.
     pub(super) fn say_silence(&self) {
         self.interfaces.with(|interfaces| interfaces.say_silence(self.policy()));
     }
 
-    /// Looks at what the last second brought, and follows it. Called once a second.
+    /// Follows the attack state, and the arrivals of clients that connect by cookie. Called once a second.
     pub(super) fn observe(&mut self) -> Result<(), Failure> {
         let (maps, policy) = (&self.enforced.maps, self.in_force.policy());
         let budget =
@@ -114,7 +114,7 @@ impl Host {
         self.conditions.follow_arrivals(maps, policy)
     }
 
-    /// Recognises attacks by the counters. Called once a second, apart from the rest: counters are read beside everything else.
+    /// Recognises attacks by the counters. Called once a second; the counters are read without the lock of the host.
     pub(super) fn observe_attacks(&mut self, tallied: Tallied) {
         let flood = self.attack.watch.attack_state() == AttackState::Flood;
         self.attacks.observe(tallied, flood, self.in_force.policy());
@@ -129,19 +129,19 @@ impl Host {
     }
 }
 
-/// The host, for one at a time.
+/// The host behind a lock.
 #[derive(Debug)]
 pub(super) struct HostCell(Mutex<Host>);
 
 impl HostCell {
-    /// A host that several work with from now on.
+    /// Makes a host that several threads can share.
     pub(super) fn new(host: Host) -> Arc<Self> {
         Arc::new(Self(Mutex::new(host)))
     }
 
-    /// The host, when nobody else works with it.
+    /// Locks the host.
     pub(super) fn host(&self) -> MutexGuard<'_, Host> {
-        // Every change to the host is made in the kernel first and recorded last: a panic half way leaves it usable.
+        // Every change to the host is made in the kernel first and recorded last, so the host stays usable after a panic halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -40,7 +40,7 @@ use state::{attack_records, journal, record};
 pub use options::{Keep, Options};
 pub use run::run;
 
-/// Reads bytes as each file of the state directory would be read. Whether notes about lists are read as they were written again.
+/// Reads bytes as each file of the state directory would be read. Returns whether notes of the journal that can be read are written back unchanged.
 pub fn read_any_state(bytes: &[u8]) -> bool {
     let _maybe_damaged = record::opened(bytes);
     let _maybe_damaged = attack_records::opened(bytes);

@@ -50,10 +50,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot start the runtime: {error}")))?;
     runtime.block_on(async {
-        // Signals before anything that has to be cleaned up: one that comes while the daemon starts must not end it half way.
+        // Signals are taken before anything is made that has to be cleaned up: a signal during the start must not end it halfway.
         let mut signals = Signals::take()?;
         progress::step("taking the addresses to listen on");
-        // Listeners before the program: an address in use must not leave a program attached.
+        // Listeners are bound before the program is attached: an address in use must not leave a program attached.
         let listeners = Listeners::bind(version.policy(), state.path()).await?;
         let control = server::bind(&state.socket()).map_err(|error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot make {}: {error}", state.socket().display()))
@@ -77,7 +77,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         tokio::spawn(follow_samples(Arc::clone(daemon.cell())));
         let leases = LeaseThread::begin(daemon.cell())?;
         daemon.until_stopped(&mut signals, &state).await?;
-        // What is being said is said once more, if need be: it counts once.
+        // The goodbye may repeat a lease batch that was being sent; a repeated batch counts once.
         leases.end();
         say_goodbye(daemon.cell()).await;
         keeper.end();
@@ -90,9 +90,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 struct Chosen {
     version: PolicyVersion,
     origin: ChangeOrigin,
-    /// What is wrong with the record of it.
+    /// Sentences about damage of its record.
     damage: Vec<String>,
-    /// Why the policy file is not read, where a policy that was applied is in force instead.
+    /// Why the policy file could not be read, if an applied policy is in force instead.
     unread: Option<LoadError>,
 }
 
@@ -120,7 +120,7 @@ fn write_lists_down(host: &mut Host) {
     host.lists.keeper.write_all_down(&host.lists.lists, gossip);
 }
 
-/// Lets the group in that may ask. A group that nobody has named is no reason not to start.
+/// Lets the group of readers use the control socket. If the operator did not name the group, a failure is only a warning.
 fn admit(
     state: &StateDir,
     readers: Option<&Readers>,
@@ -171,7 +171,7 @@ async fn start_front(
     FrontKeeper::begin(&daemon.front(), start, answers).await
 }
 
-/// A start that fails with a kept policy must say how to get rid of it.
+/// Adds to the failure of a start with a kept policy how to get rid of that policy.
 fn hint(failure: Failure, origin: &ChangeOrigin, options: &Options) -> Failure {
     if !matches!(origin, ChangeOrigin::Applied | ChangeOrigin::NotConfirmed(_)) {
         return failure;
@@ -182,7 +182,7 @@ fn hint(failure: Failure, origin: &ChangeOrigin, options: &Options) -> Failure {
     Failure::new(failure.code, message)
 }
 
-/// Says which policy is in force and why, and writes down what the next restart goes on with.
+/// Logs which policy is in force and why, and writes the record for the next restart.
 fn settle(host: &mut Host, origin: &ChangeOrigin, options: &Options) -> Result<(), Failure> {
     let file = options.policy.display();
     match origin {

@@ -1,4 +1,4 @@
-//! The socket of whoever started this process and wants to hear from it: systemd names it in `NOTIFY_SOCKET` (`sd_notify(3)`).
+//! The socket of the supervisor that started this process and waits for messages: systemd names it in `NOTIFY_SOCKET` (`sd_notify(3)`).
 
 use std::{
     env, io,
@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct SupervisorSocket {
     socket: Option<UnixDatagram>,
-    /// How long the supervisor waits for a sign of life of this process, if it does.
+    /// How long the supervisor waits for a sign of life of this process, if it waits for any.
     patience: Option<Duration>,
 }
 
 impl SupervisorSocket {
-    /// Whom the environment names.
+    /// Connects to the supervisor that the environment names, if it names one.
     pub(super) fn of_environment() -> Self {
         let name = env::var_os("NOTIFY_SOCKET");
         let socket = name.and_then(|name| match connect(name.as_encoded_bytes()) {
@@ -44,7 +44,7 @@ impl SupervisorSocket {
         Self { socket, patience }
     }
 
-    /// When signs of life are due, if the supervisor waits for them: two in the time that it waits. Needs a runtime with a clock.
+    /// Returns the times at which signs of life are due, two in the time that the supervisor waits; `None` if it does not. Needs a runtime with a clock.
     pub(super) fn signs_of_life(&self) -> Option<Interval> {
         let mut due = interval(self.patience? / 2);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -53,14 +53,14 @@ impl SupervisorSocket {
 
     pub(super) fn send(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
-        // A supervisor that misses a sign of life gets the next one; one that is gone cannot be told so.
+        // A failure is only logged: a supervisor that misses a sign of life gets the next one.
         if let Err(error) = socket.send(message.as_bytes()) {
             log::warning(format!("the supervisor was not told {:?}: {error}", message.trim_end()));
         }
     }
 }
 
-/// A path, or a name without one behind an `@`.
+/// Connects to a socket, given as a path or as `@` and an abstract name.
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -78,12 +78,12 @@ fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How long the supervisor waits for a sign of life, if it waits for one of this process. None for zero, as systemd has it.
+/// Returns how long the supervisor waits for a sign of life, if it waits for this process; `None` for zero, which systemd uses for no waiting.
 fn patience(microseconds: Option<String>, of_process: Option<String>, own: u32) -> Option<Duration> {
     if of_process.is_some_and(|pid| pid.parse() != Ok(own)) {
         return None;
     }
-    // Half of it must be a time.
+    // Half of the time must not be zero.
     let microseconds = microseconds?.parse().ok().filter(|&microseconds| microseconds > 1)?;
     Some(Duration::from_micros(microseconds))
 }

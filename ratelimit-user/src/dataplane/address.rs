@@ -1,4 +1,4 @@
-//! The addresses of this host, asked over netlink.
+//! Reads the addresses of this host over netlink.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -9,7 +9,7 @@ use netlink_packet_route::{
 
 use super::{DataplaneError, interface, netlink::dump};
 
-/// Every address of this network namespace, with the interface that has it.
+/// Returns every address of this network namespace, with the name of its interface.
 pub fn list() -> Result<Vec<(IpAddr, String)>, DataplaneError> {
     let names: HashMap<u32, String> =
         interface::list()?.into_iter().map(|interface| (interface.index, interface.name)).collect();
@@ -25,7 +25,7 @@ pub fn list() -> Result<Vec<(IpAddr, String)>, DataplaneError> {
     Ok(addresses)
 }
 
-/// On a point-to-point link `Address` is the other end, and only `Local` is ours.
+/// Returns the address of this host in a message. On a point-to-point link `Address` is the other end, and only `Local` is ours.
 fn own(message: &AddressMessage) -> Option<IpAddr> {
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),

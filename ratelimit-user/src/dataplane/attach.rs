@@ -1,7 +1,7 @@
-//! Putting the program on interfaces.
+//! Attaches the program to interfaces.
 //!
-//! Nothing here ever leaves a moment without a program: a link that is ours gets the new program in place of the old
-//! one, and a program that is not ours is never touched.
+//! An interface is never without a program in between: a link of ours gets the new program in place of the old one, and
+//! a program that is not ours is never touched.
 
 use aya::programs::{ProgramError, XdpMode, links::FdLink, xdp::XdpLink};
 use ratelimit_common::abi::names;
@@ -25,30 +25,30 @@ pub struct Guarded {
     pub interface: String,
     /// The index of the interface, which stays when the interface is renamed.
     pub index: u32,
-    /// What its frames are read as.
+    /// How frames of the interface are read.
     pub framing: Framing,
-    /// How the program runs.
+    /// Whether the program runs in native or generic mode.
     pub mode: AttachMode,
-    /// Whether the link was there before.
+    /// Whether the link was there before this daemon.
     pub adopted: Adopted,
-    /// Why not native, if it is not.
+    /// Why the mode is not native, if it is not.
     pub not_native: Option<String>,
-    /// Why packets are not answered, although their frames have a sender who could be.
+    /// Why packets of the interface are not answered with SYN-ACKs or resets; `None` if they are, or if the framing allows no answer.
     pub mute: Option<Mute>,
-    /// Whether it has been reported that the program is not there any more.
+    /// Whether the loss of the program has been reported.
     pub lost: bool,
 }
 
 /// Why packets of an interface are not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mute {
-    /// Answers would lack the VLAN tags of what they answer.
+    /// Answers would lack the VLAN tags of the packets that they answer.
     TagsLost,
-    /// It is one of a pair, and the other end does not take answers: see [`interface::FarEnd::takes_answers`].
+    /// The interface is one of a pair, and the other end does not take answers: see [`interface::FarEnd::takes_answers`].
     FarEnd,
 }
 
-/// Whether protection was on already.
+/// Whether an interface was protected already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopted {
     /// A link of an earlier daemon was found, and its program replaced.
@@ -57,21 +57,21 @@ pub enum Adopted {
     No,
 }
 
-/// What generic mode is answered with.
+/// How attaching deals with an interface that can only run generic mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenericMode {
-    /// Take it, and say so.
+    /// Attaching uses generic mode, and says so.
     Accept,
     /// Attaching fails instead of using generic mode.
     Refuse,
 }
 
-/// Looks at every interface before anything is loaded, so that a refusal leaves nothing behind.
+/// Checks every interface before anything is loaded, so that a refusal leaves nothing behind.
 pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Result<(), DataplaneError> {
     let all = interface::list()?;
     let renamed = Renamed::all(pins, &all)?;
     for name in names {
-        // Also the earlier daemon's own program is of no use on an interface that it cannot read.
+        // This holds for the program of an earlier daemon as well: it is of no use on an interface whose frames it cannot read.
         interface::among(&all, name)?.require_framing()?;
         match Presence::among(pins, &all, name) {
             Presence::Foreign(attached) if !renamed.iter().any(|one| one.now == *name) => {
@@ -101,7 +101,7 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
     Ok(())
 }
 
-/// Guards every interface of these that has no program yet, or none of them.
+/// Attaches the program to those of the named interfaces that have none. If one of them fails, none of them keeps it.
 pub fn attach_new(
     program: &mut Program,
     pins: &PinDir,
@@ -128,18 +128,18 @@ pub fn attach_new(
     Ok(guarded)
 }
 
-/// What became of the links that earlier daemons left.
+/// The links of earlier daemons, after their programs were replaced.
 #[derive(Debug, Default)]
 pub struct Replaced {
-    /// On interfaces of this namespace.
+    /// Links on interfaces of this network namespace.
     pub guarded: Vec<Guarded>,
-    /// On interfaces in another network namespace.
+    /// Names of links on interfaces in another network namespace.
     pub elsewhere: Vec<String>,
-    /// On interfaces whose frames the program cannot read, which it has been taken off.
+    /// Errors about interfaces whose frames the program cannot read. The program has been taken off them.
     pub unreadable: Vec<DataplaneError>,
 }
 
-/// Gives every pinned link the new program, wherever its interface is, and forgets links whose interface is gone.
+/// Gives every pinned link but `except` the new program, wherever its interface is, and unpins links whose interface is gone.
 pub fn replace_all(
     program: &mut Program,
     pins: &PinDir,
@@ -185,7 +185,7 @@ pub fn replace_all(
     Ok(replaced)
 }
 
-/// Switches a link of ours to the program for this framing. The kernel does it in one step.
+/// Switches a link of ours to the program for a framing. The kernel does this in one step.
 pub fn replace(
     program: &mut Program,
     pins: &PinDir,
@@ -203,7 +203,7 @@ pub fn replace(
     Ok(())
 }
 
-/// Puts the program on an interface that has none, up or down.
+/// Attaches the program to an interface that has none, whether it is up or down.
 pub fn attach(
     program: &mut Program,
     pins: &PinDir,
@@ -211,7 +211,7 @@ pub fn attach(
     generic: GenericMode,
 ) -> Result<Guarded, DataplaneError> {
     let name = &interface.name;
-    // A pin without a program on the interface is the link of an interface of that name that is gone.
+    // A pin whose link is dead belongs to an earlier interface with the same name.
     if pins.link(name).exists() && !pinned_link::is_alive(pins, name)? {
         pins.remove_link(name)?;
     }
@@ -229,7 +229,7 @@ pub fn attach(
         }
     };
     let link = xdp.take_link(id).map_err(|e| failed(reason(&e)))?;
-    // Only a link with a descriptor can be pinned. If this fails, dropping it detaches.
+    // Only a link with a descriptor can be pinned. If this fails, dropping the link detaches the program.
     let link = FdLink::try_from(link).map_err(|e| failed(e.to_string()))?;
     link.pin(pins.link(name)).map_err(|e| failed(e.to_string()))?;
     Ok(Guarded {
@@ -244,13 +244,13 @@ pub fn attach(
     })
 }
 
-/// The refusal of an interface that has somebody else's program.
+/// Returns the refusal of an interface that runs a program not pinned under `pins`.
 fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError {
     let program = pinned_link::program_name(attached.program_id);
     let is_one_of_ours = |program: &str| {
         [names::PROGRAM, names::PROGRAM_FRAGS].contains(&program) || program.starts_with(names::PROGRAM_IP)
     };
-    // Whoever may not ask for the name still finds its pin.
+    // A process that may not ask for the program's name can still find its pin.
     let elsewhere = pin::with_link(interface)
         .into_iter()
         .find(|root| pinned_link::is_ours(&PinDir::new(root), interface, attached));
@@ -269,7 +269,7 @@ fn foreign(pins: &PinDir, interface: &str, attached: Attached) -> DataplaneError
     }
 }
 
-/// What the kernel said, without the name of the system call.
+/// Returns the error of the kernel, without the name of the system call.
 fn reason(error: &ProgramError) -> String {
     match error {
         ProgramError::SyscallError(e) => e.io_error.to_string(),

@@ -1,9 +1,9 @@
-//! Reading and writing large maps in few system calls.
+//! Reads and writes large maps in few system calls.
 //!
 //! aya has no batches, and one call per entry takes seconds for a million sources.
 //!
 //! # Minimum kernel version
-//! 5.6 for hash maps and arrays. Tries have batches since 5.14, and whoever asks for one on an older kernel hears [`is_missing`].
+//! 5.6 for hash maps and arrays, 5.14 for tries. On older kernels a call fails with an error that [`is_missing`] recognises.
 #![expect(unsafe_code, reason = "a system call that aya does not wrap")]
 
 use std::{
@@ -16,9 +16,9 @@ use aya::{Pod, maps::MapData};
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
-/// What the kernel answers for kinds of maps without batches. No C library knows it.
+/// The error number for kinds of maps without batches. No C library defines it.
 const ENOTSUPP: i32 = 524;
-/// Entries per call: large enough that the calls do not matter, small enough for the stack of nobody.
+/// Entries per call: so many that the number of calls does not matter, and few enough that the buffers stay small.
 const BATCH: usize = 4096;
 
 /// The `batch` member of `union bpf_attr`.
@@ -40,7 +40,7 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENOTSUPP | libc::EOPNOTSUPP))
 }
 
-/// Writes entries in this order. After an error, those before some place are written.
+/// Writes entries in their order. After an error, the entries before some place are written.
 pub(super) fn update<K: Pod, V: Pod>(map: impl AsFd, entries: &[(K, V)]) -> io::Result<()> {
     for some in entries.chunks(BATCH) {
         let (keys, values): (Vec<K>, Vec<V>) = some.iter().copied().unzip();
@@ -61,12 +61,12 @@ pub(super) fn update<K: Pod, V: Pod>(map: impl AsFd, entries: &[(K, V)]) -> io::
     Ok(())
 }
 
-/// Removes entries in this order. After an error, those before some place are gone.
+/// Removes entries in their order. After an error, the entries before some place are gone.
 pub(super) fn delete<K: Pod>(map: impl AsFd, keys: &[K]) -> io::Result<()> {
     keys.chunks(BATCH).try_for_each(|some| delete_some(&map, some).1)
 }
 
-/// Removes entries by one call, and says how many are gone.
+/// Removes entries with one call, and returns how many are gone.
 fn delete_some<K: Pod>(map: &impl AsFd, keys: &[K]) -> (usize, io::Result<()>) {
     let mut attributes = Attributes {
         in_batch: 0,
@@ -83,7 +83,7 @@ fn delete_some<K: Pod>(map: &impl AsFd, keys: &[K]) -> (usize, io::Result<()>) {
     (attributes.count as usize, removed)
 }
 
-/// Removes entries that are still there: a map that lets go of the least recently used may have let go of some.
+/// Removes those of the entries that are still there: an LRU map may have evicted some.
 pub(super) fn delete_present<K: Pod>(map: impl AsFd, mut keys: &[K]) -> io::Result<()> {
     while !keys.is_empty() {
         let some = &keys[..keys.len().min(BATCH)];
@@ -98,7 +98,7 @@ pub(super) fn delete_present<K: Pod>(map: impl AsFd, mut keys: &[K]) -> io::Resu
     Ok(())
 }
 
-/// The words of the one value of an array, which may be too large for a stack.
+/// Returns the words of the only value of an array. The value may be too large for a stack.
 pub(super) fn only_value(map: &MapData) -> io::Result<Vec<u64>> {
     let bytes = map.info().map_err(io::Error::other)?.value_size() as usize;
     let mut words = vec![0_u64; bytes.div_ceil(size_of::<u64>())];
@@ -115,16 +115,16 @@ pub(super) fn only_value(map: &MapData) -> io::Result<Vec<u64>> {
     };
     // SAFETY: every pointer is to memory that lives across the call; keys of arrays have four bytes, and there is room for one value.
     match unsafe { call(BPF_MAP_LOOKUP_BATCH, &mut attributes) } {
-        // The end came with the value.
+        // ENOENT says that this value was the last one.
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
         _ => Ok(words),
     }
 }
 
-/// One system call.
+/// Makes one bpf system call.
 ///
 /// # Safety
-/// Every pointer in the attributes is 0 or to memory that the command may read or write, as long as it says.
+/// Every pointer in the attributes is 0 or to memory that the command may read or write, for as many bytes as the attributes say.
 unsafe fn call(command: libc::c_long, attributes: &mut Attributes) -> io::Result<()> {
     // SAFETY: the attributes are as large as said; what they point to is the caller's promise.
     let result =
@@ -132,8 +132,8 @@ unsafe fn call(command: libc::c_long, attributes: &mut Attributes) -> io::Result
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Calls `each` with the entries of a map, some at a time. Entries that come or go meanwhile may be missed. `start` is a position of the
-/// kind that this map hands out: the number of a bucket for hash maps, a key for others.
+/// Calls `each` with the entries of a map, some at a time. Entries that come or go meanwhile may be missed. `start` is any position of the
+/// type that the map uses: the number of a bucket for hash maps, a key for others.
 pub(super) fn for_each_batch<K: Pod, V: Pod, P: Pod>(
     map: impl AsFd,
     zero: (K, V),
@@ -168,7 +168,7 @@ pub(super) fn for_each_batch<K: Pod, V: Pod, P: Pod>(
                 values.resize(room, zero.1);
                 continue;
             }
-            // The end: with the last entries, or without any.
+            // ENOENT marks the end, with the last entries or without any.
             None | Some(libc::ENOENT) => {}
             Some(_) => return Err(error.unwrap_or_else(|| io::Error::other("unknown"))),
         }

@@ -1,6 +1,6 @@
-//! The kernel's type information, as far as it takes to find a field of a structure.
+//! Reads the kernel's type information (BTF), as far as is needed to find a field of a structure.
 //!
-//! aya reads the same file for its relocations and does not say what it found.
+//! aya reads this file for its relocations too, but does not expose the types.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const TYPE_LEN: usize = 12;
 const MEMBER_LEN: usize = 12;
-/// Structures inside structures inside structures: far more than any kernel has.
+/// The greatest depth of nested structures or names for a type: far more than any kernel has.
 const DEEPEST: usize = 16;
 
 const INT: u32 = 1;
@@ -28,7 +28,7 @@ const DECL_TAG: u32 = 17;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
-/// Types by number, and their names.
+/// Types by their numbers, and their names.
 #[derive(Debug)]
 pub(super) struct Btf<'a> {
     types: &'a [u8],
@@ -38,17 +38,17 @@ pub(super) struct Btf<'a> {
     structs: HashMap<&'a [u8], usize>,
 }
 
-/// Where a field is.
+/// The place of a field in a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    /// From the beginning of the structure.
+    /// Bits from the beginning of the structure.
     pub(super) bit: u32,
     /// The size of the field in bits.
     pub(super) bits: u32,
 }
 
 impl<'a> Btf<'a> {
-    /// Reads type information; `None` if it is none, or of a kind that is not known yet.
+    /// Reads type information; `None` if the data is none, or has a kind of type that is not known yet.
     pub(super) fn parse(data: &'a [u8]) -> Option<Self> {
         let word = |at| u32_at(data, at).map(|word| word as usize);
         if data.get(..2)? != MAGIC.to_ne_bytes() {
@@ -62,7 +62,7 @@ impl<'a> Btf<'a> {
         while at < types.len() {
             let (info, number) = (u32_at(types, at + 4)?, btf.starts.len() + 1);
             if kind(info) == STRUCT {
-                // The first of a name is the one that the kernel itself means.
+                // If several structures have one name, the kernel itself uses the first.
                 btf.structs.entry(btf.name(u32_at(types, at)?)?).or_insert(number);
             }
             btf.starts.push(at);
@@ -71,7 +71,7 @@ impl<'a> Btf<'a> {
         Some(btf)
     }
 
-    /// A field by the structure it is in and the names on the way to it.
+    /// Finds a field by its structure and the names on the path to it.
     pub(super) fn field(&self, structure: &str, path: &[&str]) -> Option<Field> {
         let mut found = Field { bit: 0, bits: 0 };
         let mut within = *self.structs.get(structure.as_bytes())?;
@@ -83,7 +83,7 @@ impl<'a> Btf<'a> {
         Some(found)
     }
 
-    /// A member of a structure, or of one without a name in it, and the number of its type.
+    /// Finds a member of a structure, or of a nameless structure or union in it, and the number of the member's type.
     fn member(&self, structure: usize, name: &[u8], depth: usize) -> Option<(Field, usize)> {
         let structure = self.resolved(structure)?;
         let at = *self.starts.get(structure.checked_sub(1)?)?;
@@ -113,7 +113,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// The size of a type in bytes; of an array, of one of its elements.
+    /// Returns the size of a type in bytes; 0 for an array.
     fn size(&self, number: usize) -> Option<u32> {
         let at = *self.starts.get(self.resolved(number)?.checked_sub(1)?)?;
         match kind(u32_at(self.types, at + 4)?) {
@@ -124,7 +124,7 @@ impl<'a> Btf<'a> {
         }
     }
 
-    /// The type that a number stands for, behind other names for it.
+    /// Returns the number of a type behind its typedefs and qualifiers.
     fn resolved(&self, mut number: usize) -> Option<usize> {
         for _ in 0..DEEPEST {
             let at = *self.starts.get(number.checked_sub(1)?)?;
@@ -148,7 +148,7 @@ fn kind(info: u32) -> u32 {
     (info >> 24) & 0x1f
 }
 
-/// Bytes behind the fixed part of a type.
+/// Returns the number of bytes behind the fixed part of a type.
 fn trailer(info: u32) -> Option<usize> {
     let entries = (info & 0xffff) as usize;
     Some(match kind(info) {
@@ -156,7 +156,7 @@ fn trailer(info: u32) -> Option<usize> {
         ARRAY => 12,
         STRUCT | UNION | DATASEC | ENUM64 => 12 * entries,
         ENUM | FUNC_PROTO => 8 * entries,
-        // Pointers, forward declarations, other names, functions, floating point: nothing.
+        // Pointers, forward declarations, typedefs, qualifiers, functions, tags and floating point have nothing behind the fixed part.
         2 | 7..=12 | 16 | 18 => 0,
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! Taking the program off interfaces: a link ends some time after its pin is removed.
+//! Takes the program off interfaces: a link ends some time after its pin is removed.
 
 use std::{
     thread,
@@ -7,21 +7,21 @@ use std::{
 
 use super::{DataplaneError, interface, pin::PinDir, pinned_link};
 
-/// How long a process that others wait for waits itself until the kernel lets go of links.
+/// How long a process waits for the kernel to release links while others wait for that process.
 pub const RELEASE_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Takes the program off interfaces, and returns when it is off, or after so much time. An interface that is slow or that fails holds no other one up.
+/// Takes the program off interfaces, and returns when it is off all of them, or after the time `within`. A slow or failing interface holds up no other one.
 pub fn detach(pins: &PinDir, names: &[String], within: Duration) -> Unlinked {
     unlink(pins, names).wait(within)
 }
 
-/// Begins to take the program off interfaces: removes the pins that keep it there.
+/// Begins to take the program off interfaces by removing the pins of their links.
 pub fn unlink(pins: &PinDir, names: &[String]) -> Unlinking {
     let mut unlinked = Unlinked::default();
     let mut running = Vec::new();
     for name in names {
         let program = pinned_link::program_id(pins, name);
-        // Somebody may have removed the pin: the kernel has let go of the link, or its holder will.
+        // If the pin was removed already, the link is gone, or goes when its last holder closes it.
         if pins.link(name).exists() {
             if let Err(error) = pins.remove_link(name) {
                 unlinked.failed.push(error);
@@ -34,24 +34,24 @@ pub fn unlink(pins: &PinDir, names: &[String]) -> Unlinking {
     Unlinking { unlinked, running }
 }
 
-/// Links without a pin, which the kernel lets go of.
+/// Links without pins, which the kernel is about to release.
 #[derive(Debug)]
 pub struct Unlinking {
     unlinked: Unlinked,
-    /// Interfaces that had a pin, and the program that the link ran.
+    /// Interfaces that had a pin, and the id of the program that the link ran.
     running: Vec<(String, Option<u32>)>,
 }
 
 impl Unlinking {
-    /// Interfaces without a pin now.
+    /// Returns the interfaces that have no pin now.
     pub fn unpinned(&self) -> &[String] {
         &self.unlinked.unpinned
     }
 
-    /// Returns when the program is off, or after so much time.
+    /// Waits until the program is off all interfaces, or for the time `within`.
     pub fn wait(self, within: Duration) -> Unlinked {
         let Self { mut unlinked, mut running } = self;
-        // The kernel lets go of an unpinned link in a work queue: moments later, but not at once.
+        // The kernel releases an unpinned link in a work queue: moments later, but not at once.
         let deadline = Instant::now() + within;
         loop {
             let all = interface::list().unwrap_or_default();
@@ -69,19 +69,19 @@ impl Unlinking {
     }
 }
 
-/// What became of links that were to go.
+/// The outcome of taking the program off interfaces.
 #[derive(Debug, Default)]
 pub struct Unlinked {
-    /// Interfaces without a pin. Nothing is left to be done about them: where the program still runs, the kernel or whoever holds the link open ends it.
+    /// Interfaces without a pin. Nothing is left to do: where the program still runs, it ends when the kernel or whoever holds the link open releases it.
     pub unpinned: Vec<String>,
-    /// Those of them whose program still ran when the time was over.
+    /// Interfaces without a pin whose program still ran when the time was over.
     pub slow: Vec<String>,
-    /// Pins that could not be removed; protection goes on there.
+    /// Errors about pins that could not be removed; their interfaces stay protected.
     pub failed: Vec<DataplaneError>,
 }
 
 impl Unlinked {
-    /// The interfaces, if the program is off all of them; otherwise an error that says which it is not off, and why.
+    /// Returns the interfaces if the program is off all of them; otherwise an error that names those where it still runs, and why.
     pub fn done(self, within: Duration) -> Result<Vec<String>, DataplaneError> {
         if let Some(error) = self.failed.into_iter().next() {
             return Err(error);

@@ -1,14 +1,14 @@
-//! The ring buffer in which the kernel program tells of refused packets.
+//! The ring buffer through which the kernel program reports drop events.
 
 use std::fmt;
 
 use aya::maps::{MapData, RingBuf};
 use ratelimit_common::abi::{DropEvent, drop_event::RING_BYTES};
 
-/// What fits into the ring buffer, or more.
+/// The number of drop events in one look, not less than the ring buffer has room for.
 const MOST: usize = RING_BYTES / size_of::<DropEvent>();
 
-/// Refused packets, in the order in which they were told of.
+/// Drop events, in the order in which the program reported them.
 pub struct DropRing(RingBuf<MapData>);
 
 impl DropRing {
@@ -16,9 +16,9 @@ impl DropRing {
         Self(ring)
     }
 
-    /// Those that have not been read. Not more than were there: under a flood there is always one more.
+    /// Returns the drop events that have not been read, a bounded number: under a flood there is always one more.
     pub fn unread(&mut self) -> impl Iterator<Item = DropEvent> {
-        // A record of another size would not be ours.
+        // A record of another size is not a drop event.
         let records = std::iter::from_fn(|| self.0.next().map(|record| DropEvent::from_bytes(&record)));
         records.take(MOST).flatten()
     }

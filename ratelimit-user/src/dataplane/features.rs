@@ -1,15 +1,15 @@
-//! What a device and its driver do with packets before the program sees them, asked over the netlink of ethtool and of network devices.
+//! Reads features of a device and its driver that act on packets before the program sees them, over the netlink of ethtool and of network devices.
 
 use std::{collections::BTreeSet, io};
 
 use super::generic_netlink::{NetlinkFamily, attribute, attributes, find, number};
 
-/// How ethtool is asked (linux/ethtool_netlink.h).
+/// Commands and attributes of ethtool's netlink (linux/ethtool_netlink.h).
 const FEATURES_GET: u8 = 11;
 const RINGS_GET: u8 = 15;
 const CHANNELS_GET: u8 = 17;
 const RSS_GET: u8 = 38;
-/// With the bit that says that it has attributes inside, without which the kernel refuses it.
+/// The header attribute, with the flag for nested attributes, without which the kernel refuses it.
 const HEADER: u16 = 0x8000 | 1;
 const DEVICE_INDEX: u16 = 1;
 const ACTIVE: u16 = 4;
@@ -23,33 +23,33 @@ const CHANNELS_RX: u16 = 6;
 const CHANNELS_COMBINED: u16 = 9;
 const RSS_TABLE: u16 = 4;
 
-/// How network devices are asked (linux/netdev.h).
+/// Commands and attributes of the netlink of network devices (linux/netdev.h).
 const DEVICE_GET: u8 = 1;
 const XDP_FEATURES: u16 = 3;
-/// The driver runs programs itself (`NETDEV_XDP_ACT_BASIC`).
+/// The flag that the driver runs programs itself (`NETDEV_XDP_ACT_BASIC`).
 const BASIC: u64 = 1;
-/// The driver hands frames of several pieces to a program (`NETDEV_XDP_ACT_RX_SG`).
+/// The flag that the driver hands frames of several pieces to a program (`NETDEV_XDP_ACT_RX_SG`).
 const RECEIVES_PIECES: u64 = 1 << 5;
 
 /// The feature that takes VLAN tags out of received packets and keeps them beside the packets.
 pub const RX_VLAN: &str = "rx-vlan-hw-parse";
 
-/// Whether VLAN tags of received packets are kept apart, where the program does not see them. So it is taken to be where the kernel does
-/// not say: then nobody is answered, which harms less than answers to the wrong network.
+/// Whether VLAN tags of received packets are kept apart, where the program does not see them. If the kernel does not say, this is
+/// true: then no packet is answered, which harms less than answers to the wrong network.
 pub fn keeps_tags_apart(index: u32) -> bool {
     active(index).map_or(true, |features| features.contains(RX_VLAN))
 }
 
-/// How much a device has of something, and how much it could have.
+/// A number of queues or frames: how many the device has, and how many it could have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceExtent {
-    /// How much the device has now.
+    /// The number that the device has now.
     pub now: u32,
-    /// How much the device could have.
+    /// The largest number that the device could have.
     pub most: u32,
 }
 
-/// What a driver can do for programs.
+/// Features of a driver that programs depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverSupport {
     /// Whether the driver runs programs itself.
@@ -58,23 +58,23 @@ pub struct DriverSupport {
     pub pieces: bool,
 }
 
-/// Names of the features that are on.
+/// Returns the names of the features that are on.
 pub fn active(index: u32) -> io::Result<BTreeSet<String>> {
     let features = ethtool(index, FEATURES_GET)?;
     let bits = find(&features, ACTIVE).and_then(|set| find(set, BITS)).unwrap_or_default();
-    // Of a set without a mask, only the bits that are on are listed.
+    // A bit set without a mask lists only the bits that are on.
     let names = attributes(bits).filter_map(|(_, bit)| find(bit, BIT_NAME));
     let text = |name: &[u8]| String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
     Ok(names.map(text).collect())
 }
 
-/// Frames that each receive queue has room for.
+/// Returns the number of frames that each receive queue has room for.
 pub fn ring(index: u32) -> io::Result<DeviceExtent> {
     let rings = ethtool(index, RINGS_GET)?;
     extent(number(&rings, RINGS_RX), number(&rings, RINGS_RX_MAX))
 }
 
-/// Receive queues: those that send as well, and those that only receive.
+/// Returns the number of receive queues: those that also send, and those that only receive.
 pub fn queues(index: u32) -> io::Result<DeviceExtent> {
     let channels = ethtool(index, CHANNELS_GET)?;
     let sum = |one, other| {
@@ -85,7 +85,7 @@ pub fn queues(index: u32) -> io::Result<DeviceExtent> {
     extent(sum(CHANNELS_RX, CHANNELS_COMBINED), sum(CHANNELS_RX_MAX, CHANNELS_COMBINED_MAX))
 }
 
-/// The queue of each entry of the table by which the device spreads flows (RSS), on kernels that say so: 6.2 and newer.
+/// Returns the queue of each entry in the table by which the device spreads flows (RSS). Kernels since 6.2 tell it.
 pub fn spread(index: u32) -> io::Result<Vec<u32>> {
     let rss = ethtool(index, RSS_GET)?;
     let table = find(&rss, RSS_TABLE).ok_or_else(|| io::Error::other("the driver has no table"))?;
@@ -93,9 +93,9 @@ pub fn spread(index: u32) -> io::Result<Vec<u32>> {
     Ok(entries.iter().map(|entry| u32::from_ne_bytes(*entry)).collect())
 }
 
-/// What the driver can do, on kernels that say so: 6.3 and newer.
+/// Returns the features of the driver. Kernels since 6.3 tell them.
 pub fn driver_support(index: u32) -> io::Result<DriverSupport> {
-    // Index of the device: the attribute has the number that ethtool's has.
+    // The attribute for the index of the device has the number that it has in ethtool's netlink.
     let device =
         NetlinkFamily::find("netdev")?.ask(DEVICE_GET, &attribute(DEVICE_INDEX, &index.to_ne_bytes()))?;
     let features =

@@ -1,7 +1,7 @@
-//! Maps that a daemon of another build, or with a table of another size, has left behind.
+//! Maps left by a daemon of another build, or with a table of sources of another size.
 //!
-//! Of another build only those are read whose entries have the shape and the meaning that they have here: lists, and what was
-//! used of windows. With a table of another size every map but the tables themselves is the same map, under two names.
+//! From another build, only maps are read whose entries have the shape and meaning of this build: lists, and the counts of
+//! windows. If only the size of the table differs, both layouts share every map except those in `OWN`.
 
 use std::{collections::BTreeMap, os::fd::AsFd as _};
 
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::compile::{Desired, lists::Lists, window};
 
-/// Maps whose size is that of the table of sources, and those that a program jumps by: they belong to one program.
+/// Maps that belong to one program: those whose size depends on the table of sources, and those for tail calls.
 const OWN: [&str; 5] = [names::BUCKETS, names::WINDOWS, names::KEPT_WINDOWS, names::JUMPS, names::JUMPS_IP];
 
-/// What one layout has left behind.
+/// The maps left under one layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Former<'p> {
     pins: &'p PinDir,
@@ -28,17 +28,17 @@ pub struct Former<'p> {
 }
 
 impl<'p> Former<'p> {
-    /// What a layout has left in a pin directory.
+    /// Names the maps of a layout in a pin directory.
     pub fn new(pins: &'p PinDir, layout: Layout) -> Self {
         Self { pins, layout }
     }
 
-    /// Whether its maps mean what ours do.
+    /// Whether the maps are of this build.
     pub fn is_of_this_build(&self) -> bool {
         self.layout.abi == ABI_VERSION
     }
 
-    /// Pins the maps whose size does not depend on the table under our layout too, so that both programs count in them.
+    /// Pins the maps that both programs can share under our layout too, so that both count in them.
     pub fn share(&self, ours: Layout) -> Result<(), DataplaneError> {
         self.pins.create(ours)?;
         let pin = |name: &str, map: MapData| {
@@ -49,7 +49,7 @@ impl<'p> Former<'p> {
             let map = self.open(name);
             pin(name, map.map_err(DataplaneError::map(format!("open map {name} of {}", self.layout)))?)?;
         }
-        // A daemon from before these were pinned has left none.
+        // An earlier build did not pin its inner maps.
         for name in names::POLICY_PINS.iter().chain(&names::USER_LIMITS_PINS).flatten() {
             if let Ok(map) = self.open(name) {
                 pin(name, map)?;
@@ -58,10 +58,10 @@ impl<'p> Former<'p> {
         Ok(())
     }
 
-    /// The lists of the earlier daemon, if their maps have the shape that lists have here.
+    /// Reads the lists of the earlier daemon; an error if their entries have another shape.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         let failed = || DataplaneError::map(format!("open the lists of {}", self.layout));
-        // aya checks the sizes of key and value: entries of another shape are not misread.
+        // aya checks the sizes of key and value, so entries of another shape are not misread.
         let v4 = self
             .open(names::LISTS_V4)
             .and_then(|map| LpmTrie::try_from(Map::LpmTrie(map)))
@@ -73,8 +73,8 @@ impl<'p> Former<'p> {
         read_lists(&v4, &v6)
     }
 
-    /// Copies what sources have used of windows, each to the place that it has under our policy. The key of a window names it, so nothing is taken for something else;
-    /// it names the service by its index, which another may have had.
+    /// Copies the counts of sources' windows, each to its place under our policy. The key of a window identifies it. Windows of services in `new_services` are left out,
+    /// because the key names a service by its index, which another service may have had before.
     pub fn copy_windows(&self, maps: &mut KernelMaps, desired: &Desired) -> Result<(), DataplaneError> {
         let pairs = [(names::WINDOWS, &maps.windows), (names::KEPT_WINDOWS, &maps.kept_windows)];
         for (name, ours) in pairs {
@@ -105,7 +105,7 @@ impl<'p> Former<'p> {
         Ok(())
     }
 
-    /// Copies what users have used of windows, from the place that each user had to the place that it has, and to the window that the words are of.
+    /// Copies the counts of users' windows from the place that each user had to the place that it has now, and to the window that the words belong to.
     pub fn copy_user_windows(
         &self,
         maps: &mut KernelMaps,
@@ -141,8 +141,8 @@ impl<'p> Former<'p> {
     }
 }
 
-/// Entries of theirs as they are to be in our map. Ours has entries already if an earlier start of this build was killed on the way: it may have been in
-/// force since, so what it has counted is not taken back.
+/// Merges their entries with ours. Our map has entries already if an earlier start of this build was killed halfway: its program may have run since, so
+/// its counts are not lowered.
 fn with_latest(
     theirs: Vec<(EntryKey, WindowState)>,
     ours: &[(EntryKey, WindowState)],
@@ -156,7 +156,7 @@ fn with_latest(
     theirs.into_iter().map(merged).collect()
 }
 
-/// Of two states of one window the one that says more: the number of the window is in the upper bits of each word, and below it what was counted.
+/// Returns the later state of one window, word by word: the upper bits of a word number the window, the lower bits are its count.
 fn latest(one: &WindowState, other: &WindowState) -> WindowState {
     let mut words = one.words;
     for (word, other) in words.iter_mut().zip(other.words) {

@@ -1,21 +1,21 @@
-//! What the frames of an interface begin with.
+//! The framing of an interface: what its frames begin with.
 //!
-//! A program reads frames as Ethernet or as bare IP, and gets wrong what is neither: addresses would be taken for a type, and other hosts'
-//! bytes for addresses. So an interface whose frames are not known to be one or the other is refused.
+//! A program reads frames as Ethernet or as bare IP, and would misread any other frame: addresses as a type, or other bytes as
+//! addresses. So an interface whose frames are not known to be one or the other is refused.
 
 use netlink_packet_route::link::LinkLayerType;
 
-/// What the program has to read before the IP header.
+/// The header that the program has to read before the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// An Ethernet header.
+    /// Frames begin with an Ethernet header.
     Ethernet,
-    /// Nothing: frames are IP packets.
+    /// Frames are IP packets, with no header in front.
     Ip,
 }
 
 impl Framing {
-    /// As in `status`.
+    /// Returns the name of the framing in `status`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ethernet => "ethernet",
@@ -23,7 +23,7 @@ impl Framing {
         }
     }
 
-    /// What there is to say of it behind a mode: nothing of the usual one.
+    /// Returns a phrase to append to a mode; empty for Ethernet.
     pub fn words(self) -> &'static str {
         match self {
             Self::Ethernet => "",
@@ -31,7 +31,7 @@ impl Framing {
         }
     }
 
-    /// The framing of a link of this type, made by a driver of this kind; or why it cannot be guarded.
+    /// Returns the framing of a link by its type and the kind of its driver, or why the link cannot be guarded.
     pub(super) fn of(link_type: LinkLayerType, driver: Option<&str>) -> Result<Self, String> {
         match link_type {
             // The kernel gives packets on the loopback interface an Ethernet header of zeros.
@@ -42,9 +42,9 @@ impl Framing {
             | LinkLayerType::Tunnel
             | LinkLayerType::Tunnel6
             | LinkLayerType::Sit => match driver {
-                // Each of these drivers says that a packet starts where its IP header does; modems have none of these names.
+                // In frames of these drivers a packet starts at its IP header; modems report no kind.
                 None | Some("tun" | "wireguard" | "ppp" | "ipip" | "sit" | "ip6tnl") => Ok(Self::Ip),
-                // IPsec puts the Ethernet header that the outer packet had back in front, others do what their settings say.
+                // IPsec drivers put the Ethernet header of the outer packet back in front; for others it depends on their settings.
                 Some(driver) => Err(format!(
                     "it is known of links of the kind {driver} that headers of the outer packet may be in front of what they carry"
                 )),
@@ -95,7 +95,7 @@ mod tests {
             (LinkLayerType::Void, None, "(VOID)"),
             (LinkLayerType::Ipgre, Some("gre"), "GRE"),
             (LinkLayerType::Ip6gre, Some("ip6gre"), "GRE"),
-            // IPsec.
+            // These two are kinds of IPsec links.
             (LinkLayerType::None, Some("xfrm"), "kind xfrm"),
             (LinkLayerType::Tunnel, Some("vti"), "kind vti"),
         ] {

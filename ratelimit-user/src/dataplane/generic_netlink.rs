@@ -1,10 +1,10 @@
-//! Questions to families of generic netlink: the kernel's own way to ask about devices beyond routes and links.
+//! Questions to families of generic netlink, by which the kernel tells more about devices than by route netlink.
 
 use std::io;
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 
-/// The controller of generic netlink, and how it is asked for the number of a family (linux/genetlink.h).
+/// The number of the controller of generic netlink. The next constants ask it for the number of a family (linux/genetlink.h).
 const CONTROLLER: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -12,19 +12,19 @@ const FAMILY_NAME: u16 = 2;
 
 const REQUEST: u16 = 1;
 const ERROR: u16 = 2;
-/// A netlink header and that of generic netlink behind it.
+/// Bytes of a netlink header and of the generic netlink header behind it.
 const HEADERS: usize = 16 + 4;
-/// The upper bits of an attribute's type say how it is encoded.
+/// The bits of an attribute's type without the upper ones, which say how the attribute is encoded.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// A conversation with one family.
+/// A socket for questions to one family.
 pub(super) struct NetlinkFamily {
     socket: Socket,
     number: u16,
 }
 
 impl NetlinkFamily {
-    /// The family of this name, if the kernel has it.
+    /// Finds a family by its name; an error if the kernel does not have it.
     pub(super) fn find(name: &str) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
@@ -36,7 +36,7 @@ impl NetlinkFamily {
         Ok(Self { socket, number })
     }
 
-    /// The attributes of the answer to a question.
+    /// Asks a question, and returns the attributes of the answer.
     pub(super) fn ask(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
         ask(&self.socket, self.number, command, attributes)
     }
@@ -47,7 +47,7 @@ fn ask(socket: &Socket, family: u16, command: u8, attributes: &[u8]) -> io::Resu
     let mut message = len.to_ne_bytes().to_vec();
     message.extend(family.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
-    // Sequence number and sender, which nobody looks at.
+    // The sequence number and the sender, which nobody reads.
     message.extend([0; 8]);
     message.extend([command, 1, 0, 0]);
     message.extend(attributes);
@@ -59,7 +59,7 @@ fn ask(socket: &Socket, family: u16, command: u8, attributes: &[u8]) -> io::Resu
     Ok(answer.split_off(HEADERS))
 }
 
-/// What an error message says: a negative error number behind the netlink header.
+/// Reads the error of an error message: a negative error number behind the netlink header.
 fn refused(answer: &[u8]) -> io::Error {
     let number = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match number {
@@ -68,7 +68,7 @@ fn refused(answer: &[u8]) -> io::Error {
     }
 }
 
-/// One attribute, padded to four bytes.
+/// Makes one attribute, padded to four bytes.
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = (4 + value.len()) as u16;
     let mut bytes = len.to_ne_bytes().to_vec();
@@ -78,17 +78,17 @@ pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 pub(super) fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find_map(|(kind, value)| (kind == wanted).then_some(value))
 }
 
-/// The number in the first attribute of a kind.
+/// Returns the number in the first attribute of a kind.
 pub(super) fn number(bytes: &[u8], wanted: u16) -> Option<u32> {
     find(bytes, wanted)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Kinds and values. Ends where something does not fit.
+/// Returns the kinds and values of attributes, up to the first one that is malformed.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<4>()?;

@@ -1,7 +1,7 @@
-//! Maps within an array of maps. The kernel tells the number of an inner map to whoever reads the array, and opens a map by its number for CAP_SYS_ADMIN alone, which
-//! the packaged daemon does not have. So each inner map is pinned beside the array before the array refers to it, in one of two places that take turns, and found
-//! again by its number: a daemon that is killed in between leaves the one that is in force where it is. What a build from before these pins has left is pinned
-//! while the daemon still has CAP_SYS_ADMIN, if it is started with it.
+//! Maps within an array of maps. Whoever reads the array gets the numbers of the inner maps, but the kernel opens a map by its number only for CAP_SYS_ADMIN, which
+//! the packaged daemon does not have. So each inner map is pinned beside the array before the array refers to it, under one of two names in turn, and found again
+//! by its number: a daemon that is killed in between leaves the pin of the map in force where it is. Earlier builds did not pin inner maps; their maps are pinned
+//! at the start, while the daemon still has CAP_SYS_ADMIN, if it was started with it.
 
 use std::{
     collections::BTreeMap,
@@ -21,15 +21,15 @@ use super::{
     pin::{Layout, PinDir},
 };
 
-/// An array of maps that have values of a kind, each of which this process has open.
+/// An array of maps with values of type `V`. This process has the inner maps open.
 pub(super) struct InnerMaps<V: Pod> {
     array: ArrayOfMaps<MapData, Array<MapData, V>>,
-    /// By their place in the array.
+    /// The inner maps, by their index in the array.
     open: Vec<Option<Array<MapData, V>>>,
     pins: Option<InnerPins>,
 }
 
-/// The inner maps that the daemon has pinned, held open under the names of their pins, for whoever pins again what somebody has removed. Clones are the same ones.
+/// The inner maps that the daemon has pinned, held open under the names of their pins, so that removed pins can be made again. Clones share one collection.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedInnerMaps(Arc<Mutex<BTreeMap<&'static str, MapData>>>);
 
@@ -39,9 +39,9 @@ impl PinnedInnerMaps {
     }
 }
 
-/// Where the inner maps of an array are pinned.
+/// The pins of the inner maps of an array.
 struct InnerPins {
-    /// What is pinned there, and has to be if somebody removes it.
+    /// The pinned maps, held open so that a removed pin can be made again.
     held: PinnedInnerMaps,
     pins: PinDir,
     layout: Layout,
@@ -52,7 +52,7 @@ struct InnerPins {
 }
 
 impl<V: Pod> InnerMaps<V> {
-    /// Opens what an array refers to. Without pins maps are opened by their number, if this process may.
+    /// Opens the inner maps of an array. Maps without a pin are opened by their number, if this process may.
     pub(super) fn open(
         array: ArrayOfMaps<MapData, Array<MapData, V>>,
         (name, places): (&'static str, &'static [[&'static str; 2]]),
@@ -79,20 +79,20 @@ impl<V: Pod> InnerMaps<V> {
         Ok(Self { array, open, pins })
     }
 
-    /// The inner map at a place of the array; `None` where the array refers to none.
+    /// Returns the inner map at an index of the array; `None` if the array has none there.
     pub(super) fn get(&self, index: u32) -> Option<&Array<MapData, V>> {
         self.open.get(index as usize)?.as_ref()
     }
 
-    /// Has the array refer to another map, from one packet to the next.
+    /// Puts another inner map into the array. The next packet sees it.
     pub(super) fn set(&mut self, index: u32, inner: Array<MapData, V>) -> Result<(), DataplaneError> {
-        // A policy that cannot be pinned is in force all the same: whoever has unmounted the file system is told of that elsewhere.
+        // A policy that cannot be pinned still comes into force. A warning about an unmounted file system is given elsewhere.
         let pin_beside = |pins: &InnerPins| {
             pins.pin_beside(index as usize, self.open[index as usize].as_ref(), &inner).ok()
         };
         let pinned = self.pins.as_ref().and_then(pin_beside);
         self.array.set(index, &inner, 0).map_err(DataplaneError::map("put a map in place"))?;
-        // Not before: where the array keeps the map that it has, that one is held.
+        // The new map is held only now: if `set` had failed, the array would still have the old one.
         if let (Some(pins), Some(name)) = (&self.pins, pinned) {
             pins.hold(index as usize, name);
         }
@@ -101,8 +101,8 @@ impl<V: Pod> InnerMaps<V> {
     }
 }
 
-/// Pins the inner maps in force of this build's layout that a build from before these pins has left, as far as this process may open them. Called before CAP_SYS_ADMIN is
-/// given up: afterwards nobody could say what users and sources have spent.
+/// Pins inner maps of this build's layout that an earlier build left without pins, as far as this process may open them. Called before CAP_SYS_ADMIN is given up:
+/// afterwards they could not be read, and the counts of users and sources would be lost.
 pub fn pin_those_of_earlier_builds(pins: &PinDir) {
     let layouts = pins.layouts().unwrap_or_default();
     for layout in layouts.into_iter().filter(|layout| layout.abi == ABI_VERSION) {
@@ -111,14 +111,14 @@ pub fn pin_those_of_earlier_builds(pins: &PinDir) {
         for (name, places) in arrays {
             let pins =
                 InnerPins { held: PinnedInnerMaps::default(), pins: pins.clone(), layout, name, places };
-            // Without them the daemon starts all the same, and says what it does not know.
+            // Without these maps the daemon still starts, and reports what it does not know.
             let _as_far_as_possible = pins.pin_the_unpinned();
         }
     }
 }
 
 impl InnerPins {
-    /// The numbers of the maps that the array refers to. The array is read as one of numbers: aya opens what they stand for.
+    /// Returns the numbers of the inner maps. The array is read as an array of numbers, because aya would open each map.
     fn numbers(&self) -> Result<Vec<Option<u32>>, DataplaneError> {
         let failed = || DataplaneError::map(format!("read which maps {} refers to", self.name));
         let array = MapData::from_pin(self.pins.map(self.layout, self.name)).map_err(failed())?;
@@ -126,20 +126,20 @@ impl InnerPins {
         Ok((0..self.places.len()).map(|index| numbers.get(&(index as u32), 0).ok()).collect())
     }
 
-    /// The pinned map of this number.
+    /// Opens the pinned inner map with a number, and holds it.
     fn find<V: Pod>(&self, index: usize, number: u32) -> Option<Array<MapData, V>> {
         let (name, map) = self.pinned(index, number)?;
         self.hold(index, name);
         Array::try_from(Map::Array(map)).ok()
     }
 
-    /// The pinned map of this number, with the name of its pin.
+    /// Opens the pinned inner map with a number, and returns it with the name of its pin.
     fn pinned(&self, index: usize, number: u32) -> Option<(&'static str, MapData)> {
         let mut maps = self.places[index].iter().filter_map(|name| Some((*name, self.open(name)?)));
         maps.find(|(_, map)| map.info().is_ok_and(|info| info.id() == number))
     }
 
-    /// Pins each map that the array refers to and that is pinned nowhere. What is pinned in its place is not in force.
+    /// Pins each inner map in force that has no pin. A map that is pinned under its name is not in force, so it is replaced.
     fn pin_the_unpinned(&self) -> Result<(), DataplaneError> {
         for (index, number) in self.numbers()?.into_iter().enumerate() {
             let Some(number) = number.filter(|number| self.pinned(index, *number).is_none()) else {
@@ -155,14 +155,14 @@ impl InnerPins {
         MapData::from_pin(self.pins.map(self.layout, name)).ok()
     }
 
-    /// Holds what is pinned under one of the two names of an inner map, and lets go of what was held under the other.
+    /// Holds the map that is pinned under one of the two names of an inner map, and releases the one under the other name.
     fn hold(&self, index: usize, name: &'static str) {
         let mut held = self.held.lock();
         held.retain(|other, _| !self.places[index].contains(other));
         held.extend(self.open(name).map(|map| (name, map)));
     }
 
-    /// Pins a map in the place that the one in force is not in, which is returned.
+    /// Pins a map under the name that the map in force does not have, and returns this name.
     fn pin_beside<V: Pod>(
         &self,
         index: usize,
@@ -180,7 +180,7 @@ impl InnerPins {
         Ok(name)
     }
 
-    /// Pins a map under a name, instead of what is pinned there.
+    /// Pins a map under a name, and replaces a pin with this name.
     fn pin_as(&self, name: &str, map: &MapData) -> Result<(), DataplaneError> {
         let path = self.pins.map(self.layout, name);
         match fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! Network interfaces and the XDP programs on them, asked over netlink.
+//! Reads network interfaces and the XDP programs on them over netlink.
 
 use std::io;
 
@@ -13,17 +13,17 @@ use super::{
     netlink::{self, dump},
 };
 
-/// How a program runs on an interface.
+/// The mode in which a program runs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachMode {
-    /// In the driver, before the kernel allocates anything.
+    /// The program runs in the driver, before the kernel allocates anything.
     Native,
-    /// In the network stack, after a socket buffer was made: about a tenth of the speed.
+    /// The program runs in the network stack, after a socket buffer was made: at about a tenth of the speed.
     Generic,
 }
 
 impl AttachMode {
-    /// As in `status` and metrics.
+    /// Returns the name of the mode in `status` and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -35,7 +35,7 @@ impl AttachMode {
 /// The XDP program on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// The kernel's number of the program.
+    /// The id of the program in the kernel.
     pub program_id: u32,
     /// The mode that the program runs in.
     pub mode: AttachMode,
@@ -48,42 +48,42 @@ pub struct Interface {
     pub name: String,
     /// The index of the interface.
     pub index: u32,
-    /// The index of the interface that it is a VLAN of, if it is one.
+    /// The index of the interface below, if this one is a VLAN.
     pub vlan_of: Option<u32>,
-    /// What its frames begin with, or why that is not known.
+    /// The framing of the interface, or why it cannot be read.
     pub framing: Result<Framing, String>,
     /// The XDP program of the interface, whoever attached it.
     pub attached: Option<Attached>,
-    /// What made it: `veth`, `tun`, `bridge`, `bond`, `vlan`; nothing of a device that stands for itself.
+    /// The kind of the interface: `veth`, `tun`, `bridge`, `bond`, `vlan`; `None` for a plain device.
     pub kind: Option<String>,
-    /// The index of the bond or bridge that it is a port of.
+    /// The index of the bond or bridge that this interface is a port of.
     pub port_of: Option<u32>,
-    /// Bytes of the largest packet.
+    /// The size of the largest packet in bytes.
     pub mtu: Option<u32>,
     /// The other end of a pair of interfaces (veth).
     pub far_end: Option<FarEnd>,
-    /// The number of receive queues, if the kernel says it.
+    /// The number of receive queues, if the kernel tells it.
     pub rx_queues: Option<u32>,
-    /// The bus and the name of the device behind it, such as `pci` and `0000:00:05.0`.
+    /// The bus and the name of the device behind the interface, such as `pci` and `0000:00:05.0`.
     pub device: Option<(String, String)>,
 }
 
-/// Where the other end of a pair of interfaces is.
+/// The other end of a pair of interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarEnd {
-    /// The index of the interface in its own network namespace.
+    /// The index of the other end in its own network namespace.
     pub index: u32,
-    /// The number that its network namespace has here, if it is in another one.
+    /// The number by which this network namespace knows the other end's namespace, if it is another one.
     pub namespace: Option<i32>,
 }
 
 impl FarEnd {
-    /// Whether the other end of a veth takes what a program sends back by the interface that a packet came in by (XDP_TX): the driver hands it on only
-    /// to an end that runs a program itself, in native mode. With neither a program nor GRO at the other end the kernel counts it as `xdp_tx_errors`; with GRO
-    /// alone it lies in a queue that nobody is told to look at (`veth_xdp_flush` in drivers/net/veth.c, up to 6.18).
+    /// Whether the other end of a veth takes packets that a program sends back through the interface they came in by (XDP_TX): the driver hands them only to
+    /// an end that runs a program itself, in native mode. With neither a program nor GRO at the other end the kernel counts them as `xdp_tx_errors`; with GRO
+    /// alone they stay in a queue that is not polled (`veth_xdp_flush` in drivers/net/veth.c, up to 6.18).
     ///
     /// # Errors
-    /// A process that may not administer the other end's namespace is not told.
+    /// The kernel refuses a process that may not administer the other end's namespace.
     pub fn takes_answers(&self) -> io::Result<bool> {
         let mut question = LinkMessage::default();
         question.header.index = self.index;
@@ -97,13 +97,13 @@ impl FarEnd {
     }
 }
 
-/// The interface called `name`.
+/// Finds an interface by its name.
 pub fn find(name: &str) -> Result<Interface, DataplaneError> {
     let all = list()?;
     among(&all, name).cloned()
 }
 
-/// The interface of these that is called `name`.
+/// Finds an interface by its name among those listed.
 pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, DataplaneError> {
     all.iter().find(|interface| interface.name == name).ok_or_else(|| DataplaneError::NoInterface {
         name: name.to_owned(),
@@ -111,13 +111,13 @@ pub fn among<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, Data
     })
 }
 
-/// Whether some of these interfaces are VLANs of the one with this index.
+/// Whether one of the listed interfaces is a VLAN of the one with this index.
 pub fn has_vlans(all: &[Interface], index: u32) -> bool {
     all.iter().any(|interface| interface.vlan_of == Some(index))
 }
 
 impl Interface {
-    /// What its frames begin with, if the program can read them.
+    /// Returns the framing; an error if the program cannot read frames of the interface.
     pub fn require_framing(&self) -> Result<Framing, DataplaneError> {
         self.framing
             .clone()
@@ -125,7 +125,7 @@ impl Interface {
     }
 }
 
-/// All interfaces of this network namespace.
+/// Lists all interfaces of this network namespace.
 pub fn list() -> Result<Vec<Interface>, DataplaneError> {
     let mut interfaces = Vec::new();
     let each = |message| {
@@ -194,7 +194,7 @@ fn program(xdp: &[LinkXdp]) -> Option<Attached> {
             LinkXdp::Attached(XdpAttached::SocketBuffer) => mode = Some(AttachMode::Generic),
             LinkXdp::Attached(_) => mode = Some(AttachMode::Native),
             LinkXdp::ProgId(id) => ids[0] = Some(*id),
-            // With several modes at once the kernel reports each by itself; the driver's decides first.
+            // With programs in several modes the kernel reports each; the one in the driver runs first.
             LinkXdp::DrvProgId(id) => ids[1] = Some(*id),
             LinkXdp::SkbProgId(id) => ids[2] = Some(*id),
             _ => {}
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_interface_has_vlans_if_others_are_vlans_of_it() {
-        // A veth is linked to its other end, which makes that no VLAN.
+        // A veth is linked to its other end, but is no VLAN of it.
         let all = [told(3, 4, InfoKind::Veth), told(4, 3, InfoKind::Veth), told(5, 4, InfoKind::Vlan)];
         assert!(has_vlans(&all, 4));
         assert!(!has_vlans(&all, 3) && !has_vlans(&all, 5));

@@ -1,8 +1,8 @@
-//! Which programs read frames as IP packets, kept beside the maps.
+//! A pinned map with the ids of the programs that read frames as IP packets.
 //!
-//! A link says the number of its program, and of an interface in another network namespace nothing can be asked. The name of a program, which tells the same, is
-//! shown by its number for CAP_SYS_ADMIN alone, which the daemon does not have. So a daemon that loads the program for IP links writes down its number before any
-//! link runs it.
+//! A link tells the id of its program, but the framing of an interface in another network namespace cannot be asked. The name of a program tells its framing too,
+//! but the kernel shows it only to CAP_SYS_ADMIN, which the daemon does not have. So a daemon that loads the program for IP links writes its id into this map
+//! before any link runs it.
 
 use std::collections::BTreeSet;
 
@@ -20,17 +20,17 @@ use super::{
     pinned_link,
 };
 
-/// What the map is pinned as, beside those of the object: no program has it.
+/// The name of the map's pin, beside the maps of the object. No program uses the map.
 const IP_PROGRAMS: &str = "IP_PROGRAMS";
-/// Numbers that are kept. One that no link runs makes room: only as many are needed as links can run programs of different daemons, which is two.
+/// The number of ids that are kept. An id that no link runs makes room. Two would be enough, because links run programs of at most two daemons.
 const PLACES: u32 = 8;
 
-/// Where a daemon writes down which of its programs is for IP links.
+/// The map into which a daemon writes the id of its program for IP links.
 #[derive(Debug)]
 pub(super) struct IpPrograms {
     pins: PinDir,
     layout: Layout,
-    /// Pins the map again if somebody removes its pin.
+    /// Holds the map, so that a removed pin can be made again.
     held: PinnedInnerMaps,
 }
 
@@ -39,7 +39,7 @@ impl IpPrograms {
         Self { pins: pins.clone(), layout, held }
     }
 
-    /// Writes down a program that no link runs yet.
+    /// Writes the id of a program into the map, before any link runs it.
     pub(super) fn note(&self, program: &Xdp) -> Result<(), DataplaneError> {
         let failed = || DataplaneError::map("write down the program for IP links");
         let number = program
@@ -71,11 +71,11 @@ impl IpPrograms {
     }
 }
 
-/// What the program on a link reads frames as: the interface cannot be asked where it is. Daemons before November 2026 have not written it down, and their
-/// programs are told by their names.
+/// Returns the framing that the program on a link reads, for an interface that cannot be asked. Daemons before November 2026 did not write ids down; their
+/// programs are recognised by their names.
 pub(super) fn framing(pins: &PinDir, name: &str) -> Framing {
     let Some(program) = pinned_link::program_id(pins, name) else { return Framing::Ethernet };
-    // The kernel keeps fifteen letters of a name.
+    // The kernel keeps fifteen letters of a name, so the beginning is compared.
     let is_named =
         || pinned_link::program_name(program).is_some_and(|name| name.starts_with(names::PROGRAM_IP));
     match is_noted(pins, program) || is_named() {
@@ -84,7 +84,7 @@ pub(super) fn framing(pins: &PinDir, name: &str) -> Framing {
     }
 }
 
-/// Whether a daemon has written down that a program reads frames as IP packets.
+/// Whether a daemon has written the id of this program into the map of any layout.
 fn is_noted(pins: &PinDir, program: u32) -> bool {
     let of_layout = |layout: Layout| {
         open(pins, layout).is_some_and(|kept| kept.iter().flatten().any(|number| number == program))

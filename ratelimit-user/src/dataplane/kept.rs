@@ -1,8 +1,8 @@
-//! What the express lane goes by, across loads of the program.
+//! The variables of the express lane, kept across loads of the program.
 //!
-//! Switches and the lane's copy of the policy are variables of the program, and whoever loads a program writes its variables. A program that is loaded
-//! beside one that is at work shares them with it, so it is told to write what is there. Only a daemon changes either, and it does not
-//! while it loads.
+//! The switches and the lane's copy of the policy are variables of the program, and loading a program writes its variables. A program that is loaded
+//! beside a running one shares its variables, so the load has to write the values that are there. Only a daemon changes them, and not while
+//! it loads.
 
 use aya::{
     EbpfLoader,
@@ -15,14 +15,14 @@ use super::{
     pin::{Layout, PinDir},
 };
 
-/// The variables as a program before has them.
+/// The values that the variables of the earlier program have.
 pub(super) struct KeptVariables {
     switches: Switches,
     copy: Box<Policy>,
 }
 
 impl KeptVariables {
-    /// What is pinned; `None` if nothing is yet.
+    /// Reads the pinned variables; `None` if there are none yet.
     pub(super) fn read(pins: &PinDir, layout: Layout) -> Result<Option<Self>, DataplaneError> {
         let paths = [names::SWITCHES, names::EXPRESS].map(|map| pins.map(layout, map));
         if paths.iter().any(|path| !path.exists()) {
@@ -38,7 +38,7 @@ impl KeptVariables {
         }))
     }
 
-    /// Has a program begin with them.
+    /// Makes a program begin with these values.
     pub(super) fn hand_to<'k>(&'k self, loader: &mut EbpfLoader<'k>) {
         loader.override_global(names::variable(names::SWITCHES), &self.switches, true);
         loader.override_global(names::variable(names::EXPRESS), &*self.copy, true);

@@ -1,4 +1,4 @@
-//! The maps of the loaded program, and a policy put into them.
+//! The maps of the loaded program, and writing a policy into them.
 
 mod counters;
 mod destinations;
@@ -70,11 +70,11 @@ pub struct KernelMaps {
     pub(super) user_windows: Array<MapData, WindowState>,
     leases: Array<MapData, Lease>,
     spent: Array<MapData, Spent>,
-    /// Services whose counters may have moved, as the table of ports has them; 0 is none.
+    /// Services whose counters may have moved, numbered from 1 as in the table of ports; 0 stands for packets of no service.
     counted: BTreeSet<u32>,
 }
 
-/// A map of the object by name.
+/// Takes a map of the object by its name.
 fn take_map<T>(ebpf: &mut Ebpf, name: &str) -> Result<T, DataplaneError>
 where
     T: TryFrom<Map, Error = MapError>,
@@ -85,7 +85,7 @@ where
     T::try_from(map).map_err(DataplaneError::map(format!("open map {name}")))
 }
 
-/// A variable of the object by name, whatever it is.
+/// Takes the map that holds a variable of the object, by the variable's name.
 fn take_variable(ebpf: &mut Ebpf, name: &str) -> Result<MapData, DataplaneError> {
     match ebpf.take_map(name) {
         Some(Map::Array(map)) => Ok(map),
@@ -143,11 +143,11 @@ impl KernelMaps {
         })
     }
 
-    /// Puts a policy and the prefixes of its users in force, or nothing. `before` is what the lists have of users, if that is known. Says
-    /// how many entries of the lists were written.
+    /// Puts a policy and the prefixes of its users in force, or changes nothing. `before` is the desired state whose users the lists have, if it
+    /// is known. Returns how many entries of the lists were written.
     ///
-    /// Prefixes first, because that is what can fail, for want of room. An address that is a new user's already is held to what every source
-    /// is held to until the policy is there.
+    /// Prefixes are written first, because they can fail for want of room. Until the policy follows, an address of a new user has the limits of
+    /// any other source.
     pub fn enforce(
         &mut self,
         lists: &mut Lists,
@@ -171,7 +171,7 @@ impl KernelMaps {
         Ok(changes.len())
     }
 
-    /// Puts a policy in force: from one packet to the next, with nothing in between.
+    /// Puts a policy in force, atomically between two packets.
     pub fn set_policy(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
         if !desired.keeps_tables && !desired.users.is_empty() {
             let mut table = Array::<MapData, LimitSet>::create(MAX_USERS as u32, 0)
@@ -192,16 +192,16 @@ impl KernelMaps {
             self.counted.insert(index as u32 + 1);
         }
         if desired.keeps_policy {
-            // A daemon that was killed on the way to it may have left the lane closed.
+            // A daemon that was killed during a change may have left the lane closed.
             return self.lane.open(&desired.policy);
         }
         let mut inner = Array::<MapData, abi::Policy>::create(1, 0)
             .map_err(DataplaneError::map("make a map for the policy"))?;
         inner.set(0, desired.policy.as_ref(), 0).map_err(DataplaneError::map("write the policy"))?;
         let held_q8 = self.held(&desired.changed_totals)?;
-        // Before, so that a failure changes nothing.
+        // The shares are emptied before the policy changes, so that a failure changes nothing.
         self.empty_shares(&desired.changed_totals)?;
-        // With the lane open: a full table takes half a second to look through.
+        // The lane is still open here, because searching a full table takes half a second.
         self.begin_services(&desired.new_services)?;
         let before = if desired.changed_totals.is_empty() { None } else { self.policy() };
         self.lane.close()?;
@@ -212,49 +212,49 @@ impl KernelMaps {
             }
             return Err(error);
         }
-        // After, for what was taken in between. Twice, because a CPU that is at it puts back what it has read: it is done within a
-        // microsecond, and each of these takes longer. The first one has shown that they can be written.
+        // The shares are emptied again for tokens that CPUs took in between. This happens twice, because a CPU may write back a share that it has
+        // just read: it is done within a microsecond, and each pass takes longer. Errors are ignored, because the first pass could write the shares.
         for _ in 0..2 {
             let _written = self.empty_shares(&desired.changed_totals);
         }
         let _written = self.end_overdrafts(&desired.policy, &desired.changed_totals);
-        // The policy is in force, whatever comes of this: a lane that stays closed costs speed and nothing else.
+        // An error is ignored, because the policy is in force: a lane that stays closed only costs speed.
         let _opened = self.lane.open(&desired.policy);
         Ok(())
     }
 
-    /// The inner maps that are pinned, now and later.
+    /// Returns the collection of pinned inner maps, which stays up to date.
     pub fn pinned_inner(&self) -> PinnedInnerMaps {
         self.pinned_inner.clone()
     }
 
-    /// The policy in force; `None` before the first.
+    /// Returns the policy in force; `None` before the first.
     pub fn policy(&self) -> Option<Box<abi::Policy>> {
         self.policy.get(0)?.get(&0, 0).ok().map(Box::new)
     }
 
-    /// From when on the express lane is open to IPv4, and to IPv6, in the kernel's monotonic time; `None` where it is closed.
+    /// Returns when the express lane opens to IPv4 and to IPv6, in nanoseconds of the kernel's monotonic clock; `None` for a family to which it is closed.
     pub fn lane_opens_ns(&self) -> Result<[Option<u64>; 2], DataplaneError> {
         self.lane.opens_ns()
     }
 
-    /// How often an event happened, all CPUs added up.
+    /// Returns how often an event happened, summed over all CPUs.
     pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
         let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
         Ok(per_cpu.iter().sum())
     }
 
-    /// What the program tells of refused packets, for the first who asks: there is one reader.
+    /// Returns the ring of drop events, to the first caller only: there is one reader.
     pub fn take_drops(&mut self) -> Option<DropRing> {
         self.drops.take()
     }
 
-    /// Samples of frames, for the first who asks: there is one reader.
+    /// Returns the samples of frames, to the first caller only: there is one reader.
     pub fn take_samples(&mut self) -> Option<Samples> {
         self.samples.take()
     }
 
-    /// The table of sources.
+    /// Returns the table of sources.
     pub fn table(&self) -> Arc<SourceTable> {
         Arc::clone(&self.table)
     }

@@ -1,4 +1,4 @@
-//! Where the running kernel keeps what it chooses windows from.
+//! Finds where the running kernel keeps the settings of a listener from which it chooses the TCP window.
 
 use std::{fmt, fs};
 
@@ -7,18 +7,18 @@ use ratelimit_common::abi::listener::{Offset, Offsets, UNKNOWN};
 use super::btf::{Btf, Field};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// The kernel's bit `SOCK_RCVBUF_LOCK`: the application has set the size of its receive buffer.
+/// The kernel's flag `SOCK_RCVBUF_LOCK`: the application has set the size of its receive buffer.
 const RECEIVE_LOCK: u32 = 2;
 const SOCKET: [&str; 3] = ["inet_conn", "icsk_inet", "sk"];
 
-/// Why listeners cannot be read.
+/// Why the settings of listeners cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The kernel has no type information.
     NoTypes,
-    /// The type information has no such field, or one of another size.
+    /// The type information lacks this field, or has it with another size.
     NoField(&'static str),
-    /// The kernel did not take a program that reads them.
+    /// The kernel refused a program that reads listeners, for this reason.
     Refused(String),
 }
 
@@ -32,10 +32,10 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The offsets for the running kernel.
+/// Returns the offsets for the running kernel.
 pub fn offsets() -> Result<Offsets, Unreadable> {
     let types = fs::read(TYPES).map_err(|_| Unreadable::NoTypes)?;
-    // Bit fields are counted from the other end there, and nobody has tried.
+    // On big-endian machines bit fields are counted from the other end, which was never tested.
     if cfg!(target_endian = "big") {
         return Err(Unreadable::NoField("byte order"));
     }
@@ -47,7 +47,7 @@ fn find(types: &Btf<'_>) -> Result<Offsets, Unreadable> {
     let of_socket = |rest: &[&str]| field(&[&SOCKET, rest].concat());
     let mut offsets = UNKNOWN;
     let mut put = |place: Offset, value| offsets[place as usize] = value;
-    // A whole byte, or the upper or lower half of one.
+    // The field must be within one byte: the whole byte, or one half of it.
     let locks = of_socket(&["sk_userlocks"])
         .filter(|field| (field.bit % 8).saturating_add(field.bits) <= 8 && field.bits >= 2);
     let locks = locks.ok_or(Unreadable::NoField("sk_userlocks"))?;
@@ -56,10 +56,10 @@ fn find(types: &Btf<'_>) -> Result<Offsets, Unreadable> {
     put(Offset::Buffer, of_size(of_socket(&["sk_rcvbuf"]), 4, "sk_rcvbuf")?);
     put(Offset::Clamp, of_size(field(&["window_clamp"]), 4, "window_clamp")?);
     put(Offset::Segment, of_size(field(&["rx_opt", "user_mss"]), 2, "user_mss")?);
-    // One of the two: a kernel that has the first does not ask the second any more.
+    // One of the two fields is enough: a kernel with `scaling_ratio` no longer uses `sysctl_tcp_adv_win_scale`.
     let ratio = of_size(field(&["scaling_ratio"]), 1, "scaling_ratio").ok();
     let namespace = of_size(of_socket(&["__sk_common", "skc_net", "net"]), 8, "skc_net");
-    // The lowest byte has all of it: the setting is between -31 and 31.
+    // The lowest byte is enough, because the setting is between -31 and 31.
     let shift = types.field("net", &["ipv4", "sysctl_tcp_adv_win_scale"]);
     let shift =
         shift.filter(|field| field.bits >= 8 && field.bit.is_multiple_of(8)).map(|field| field.bit / 8);
@@ -75,7 +75,7 @@ fn find(types: &Btf<'_>) -> Result<Offsets, Unreadable> {
     Ok(offsets)
 }
 
-/// The offset of a field that has so many bytes.
+/// Returns the offset in bytes of a field, if it has the expected size.
 fn of_size(field: Option<Field>, bytes: u32, name: &'static str) -> Result<u32, Unreadable> {
     let fits = |field: &Field| field.bits == bytes * 8 && field.bit.is_multiple_of(8);
     field.filter(fits).map(|field| field.bit / 8).ok_or(Unreadable::NoField(name))

@@ -1,6 +1,6 @@
 //! The kernel side as user space sees it: loading, attaching, pinning, and reading and writing maps.
 //!
-//! Only this module talks to BPF. What goes into the maps is computed elsewhere, without a kernel.
+//! Only this module talks to BPF. The contents of the maps are computed elsewhere, without a kernel.
 
 pub mod address;
 pub mod attach;

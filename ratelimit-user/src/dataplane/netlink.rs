@@ -1,4 +1,4 @@
-//! Asking the kernel for everything of a kind, over route netlink, and hearing of interfaces that change.
+//! Asks the kernel over route netlink for all objects of a kind or for one, and follows changes of interfaces.
 
 use std::{io, thread};
 
@@ -12,7 +12,7 @@ enum Dump {
     Done,
 }
 
-/// Hands every message of the answer to `each`.
+/// Asks for all objects of a kind, and calls `each` with every message of the answer.
 pub(super) fn dump(
     question: RouteNetlinkMessage,
     mut each: impl FnMut(RouteNetlinkMessage),
@@ -29,7 +29,7 @@ pub(super) fn dump(
     }
 }
 
-/// The one message that answers a question about one thing.
+/// Asks for one object, and returns the message of the answer.
 pub(super) fn one(question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -51,7 +51,7 @@ fn request(question: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// Takes every message of one datagram.
+/// Calls `each` with every message of one datagram, and returns whether more datagrams follow.
 fn read(mut datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::Result<Dump> {
     while !datagram.is_empty() {
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram)
@@ -72,9 +72,9 @@ fn read(mut datagram: &[u8], each: &mut impl FnMut(RouteNetlinkMessage)) -> io::
 /// The kernel's group for interfaces that come, go or change (RTNLGRP_LINK).
 const LINKS: u32 = 1;
 
-/// Has somebody told whenever an interface of this network namespace has changed, for as long as the process lives; an error is the last
-/// thing they are told. What has changed is for them to find out: many messages may be about one interface, and some are lost when there
-/// are too many.
+/// Calls `tell` whenever an interface of this network namespace has changed, for as long as the process lives; after an error `tell` is
+/// not called again. The receiver has to find out what has changed: many messages may be about one interface, and some are lost when
+/// there are too many.
 pub fn follow_links(mut tell: impl FnMut(io::Result<()>) + Send + 'static) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -89,7 +89,7 @@ pub fn follow_links(mut tell: impl FnMut(io::Result<()>) + Send + 'static) -> io
                     skip_what_waits(&socket);
                     tell(Ok(()));
                 }
-                // Some were lost, so something has changed.
+                // Messages were lost, so an interface has changed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => tell(Ok(())),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return tell(Err(error)),
@@ -100,16 +100,16 @@ pub fn follow_links(mut tell: impl FnMut(io::Result<()>) + Send + 'static) -> io
     Ok(())
 }
 
-/// Has this thread run before others that want the CPU: until it has, packets pass an interface that has come back without being judged. It works for
-/// milliseconds at a time. Whoever may not have this waits for a CPU like everybody else.
+/// Gives this thread the highest priority, because until it has run, packets pass unjudged on an interface that has come back. It works for milliseconds
+/// at a time. Without the right to this priority, the thread waits for a CPU like any other.
 fn hurry() {
     let _as_everybody = rustix::process::setpriority_process(None, MOST_URGENT);
 }
 
-/// The nice value of who comes first.
+/// The nice value with the highest priority.
 const MOST_URGENT: i32 = -20;
 
-/// Takes messages that have come already: one look at the interfaces is enough for all of them. Not without end, because a look must come.
+/// Skips messages that have come already, because one look at the interfaces is enough for all of them. Their number is bounded, so that the look comes.
 fn skip_what_waits(socket: &Socket) {
     let mut message = Vec::with_capacity(MESSAGE_BYTES);
     for _ in 0..MOST_SKIPPED {
@@ -122,5 +122,5 @@ fn skip_what_waits(socket: &Socket) {
 
 const MOST_SKIPPED: usize = 1_000;
 
-/// Room for the beginning of a message, which nobody reads.
+/// Bytes of room for a message. Only its arrival matters, so the rest is cut off.
 const MESSAGE_BYTES: usize = 64;

@@ -1,13 +1,13 @@
-//! What the kernel counts of TCP.
+//! Reads counters of the kernel about TCP.
 
 use std::fs;
 
-/// Acknowledgements with a valid cookie that the kernel has got, in this process' network namespace.
+/// Returns the acknowledgements with a cookie that the kernel has accepted in this process' network namespace.
 pub fn cookies_received() -> Option<u64> {
     counter(&fs::read_to_string("/proc/self/net/netstat").ok()?, "TcpExt:", "SyncookiesRecv")
 }
 
-/// A counter: names are in one line, numbers in the next, and both begin with the name of the group.
+/// Reads one counter: names are in one line, numbers in the next, and both lines begin with the name of the group.
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(group));
     let (names, numbers) = (lines.next()?, lines.next()?);

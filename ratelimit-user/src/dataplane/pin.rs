@@ -1,12 +1,12 @@
-//! Where links and maps live while no daemon does.
+//! The pin directory, which keeps links and maps alive while no daemon runs.
 //!
 //! ```text
 //! <pin>/links/<interface>                    one link per interface; its program is replaced in place
 //! <pin>/abi-<version>-sources-<n>/<MAP>      the maps, under everything that decides whether they can be adopted
 //! ```
 //!
-//! A daemon that finds maps of its own layout adopts them, buckets and all. Maps of another layout stay in use until
-//! the links have been switched to the new program, and are removed after that; see `former`.
+//! A daemon that finds maps of its own layout adopts them with their contents. Maps of another layout stay in use until
+//! the links have been switched to the new program, and are removed then; see `former`.
 
 use std::{
     fmt,
@@ -20,17 +20,17 @@ use ratelimit_common::abi::{ABI_VERSION, names};
 
 use super::DataplaneError;
 
-/// What decides whether pinned maps can be adopted.
+/// The version and size that decide whether pinned maps can be adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Version of the map types.
     pub abi: u32,
-    /// Size of the table of sources.
+    /// The size of the table of sources.
     pub sources: u32,
 }
 
 impl Layout {
-    /// The layout of this build with a table of this size.
+    /// Returns the layout of this build with a table of `sources` entries.
     pub fn current(sources: u32) -> Self {
         Self { abi: ABI_VERSION, sources }
     }
@@ -58,27 +58,27 @@ pub struct PinDir {
 }
 
 impl PinDir {
-    /// A pin directory, which may not exist yet.
+    /// Names a pin directory, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The directory itself.
+    /// Returns the path of the pin directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the maps of a layout are.
+    /// Returns the directory with the maps of a layout.
     pub fn maps(&self, layout: Layout) -> PathBuf {
         self.root.join(layout.dir_name())
     }
 
-    /// Where a map of a layout is.
+    /// Returns the path of a map of a layout.
     pub fn map(&self, layout: Layout, map: &str) -> PathBuf {
         self.maps(layout).join(names::variable(map))
     }
 
-    /// Where the link of an interface is.
+    /// Returns the path of the link of an interface.
     pub fn link(&self, interface: &str) -> PathBuf {
         self.links().join(encode(interface))
     }
@@ -95,23 +95,23 @@ impl PinDir {
         Ok(())
     }
 
-    /// Interfaces that have a pinned link.
+    /// Returns the interfaces whose link is pinned.
     pub fn linked_interfaces(&self) -> Result<Vec<String>, DataplaneError> {
         Ok(names_in(&self.links())?.iter().map(|name| decode(name)).collect())
     }
 
-    /// Layouts that have maps here.
+    /// Returns the layouts that have pinned maps.
     pub fn layouts(&self) -> Result<Vec<Layout>, DataplaneError> {
         Ok(names_in(&self.root)?.iter().filter_map(|name| Layout::parse(name)).collect())
     }
 
-    /// Unpins the link of an interface, which detaches the program unless somebody holds the link open.
+    /// Unpins the link of an interface, which detaches the program unless a process holds the link open.
     pub fn remove_link(&self, interface: &str) -> Result<(), DataplaneError> {
         let path = self.link(interface);
         fs::remove_file(&path).map_err(DataplaneError::io(format!("remove {}", path.display())))
     }
 
-    /// Gives the pin of a link another name. A pin that has that name already is gone then.
+    /// Gives the pin of a link another name. A pin that had this name is removed.
     pub fn rename_link(&self, before: &str, now: &str) -> Result<(), DataplaneError> {
         let (before, now) = (self.link(before), self.link(now));
         fs::rename(&before, &now).map_err(DataplaneError::io(format!(
@@ -135,14 +135,14 @@ impl PinDir {
     /// Unpins all maps, and removes the directories if nothing else is in them.
     pub fn remove_all_maps(&self) -> Result<(), DataplaneError> {
         self.unpin_maps()?;
-        // Not recursively: what is still in there is not ours.
+        // Not recursively, because files that are still in there are not ours.
         let _not_empty = fs::remove_dir(self.links());
         let _not_empty = fs::remove_dir(&self.root);
         Ok(())
     }
 
-    /// Takes the directory for this process, until the lock is dropped: two daemons on one set of maps would undo each
-    /// other's work.
+    /// Locks the directory for this process, until the returned file is dropped: two daemons on one set of maps would undo
+    /// each other's work.
     pub fn claim(&self) -> Result<File, DataplaneError> {
         let failed = || DataplaneError::io(format!("take {}", self.root.display()));
         make(&self.root)?;
@@ -155,16 +155,16 @@ impl PinDir {
     }
 }
 
-/// Makes a directory and those around it for nobody else, whatever the umask is: whoever may write into one can take the program off an interface.
+/// Makes a directory and its parents, closed to other users whatever the umask is: whoever may write into one can take the program off an interface.
 fn make(dir: &Path) -> Result<(), DataplaneError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(DataplaneError::io(format!("make {}", dir.display())))
 }
 
-/// How deep below a BPF file system pin directories are looked for.
+/// How many levels below a BPF file system are searched for pin directories.
 const DEPTH: usize = 4;
 
-/// Directories on BPF file systems, as far as they can be read, that have a pin for the link of an interface.
+/// Returns the directories on BPF file systems, as far as they can be read, that have a pin for the link of an interface.
 pub fn with_link(interface: &str) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut found = Vec::new();
@@ -206,7 +206,7 @@ fn names_in(dir: &Path) -> Result<Vec<String>, DataplaneError> {
     Ok(names)
 }
 
-/// The BPF file system reserves dots, and VLAN interfaces have them.
+/// Returns the file name for an interface. The BPF file system reserves dots, and names of VLAN interfaces have them.
 fn encode(interface: &str) -> String {
     interface.replace('%', "%25").replace('.', "%2E")
 }

@@ -1,4 +1,4 @@
-//! What is on an interface, seen from this network namespace: our program, somebody else's, or none.
+//! Whether an interface of this network namespace has our program, another program, or none.
 
 use super::{
     DataplaneError,
@@ -7,16 +7,16 @@ use super::{
     pinned_link,
 };
 
-/// Which XDP program is on an interface.
+/// The XDP program on an interface, by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// There is no such interface.
+    /// The interface does not exist.
     Missing,
     /// The interface has no XDP program.
     Free,
     /// The interface has our program.
     Ours(Attached),
-    /// The interface has a program of somebody else.
+    /// The interface has a program that is not ours.
     Foreign(Attached),
 }
 
@@ -26,7 +26,7 @@ impl Presence {
         Ok(Self::among(pins, &interface::list()?, name))
     }
 
-    /// Looks at one of these interfaces.
+    /// Looks at one interface among those listed.
     pub fn among(pins: &PinDir, all: &[Interface], name: &str) -> Self {
         let Some(found) = all.iter().find(|interface| interface.name == name) else { return Self::Missing };
         match found.attached {
@@ -36,7 +36,7 @@ impl Presence {
         }
     }
 
-    /// What `status` shows: `native`, `generic`, `foreign` or `detached`, and the reason for the last two.
+    /// Returns the words of `status`: `native`, `generic`, `foreign` or `detached`, and the reason for the last two.
     pub fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Ours(attached) => (attached.mode.name(), None),

@@ -1,4 +1,4 @@
-//! What the host must offer before anything is loaded. Asks, never changes.
+//! Checks what the host offers before anything is loaded, and reads its clocks. Nothing is changed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::DataplaneError;
 
-/// Oldest kernel that is tested, see `docs/kernels.md`. What is used of it is younger than 5.18: multi-buffer XDP.
+/// The oldest kernel that is tested, see `docs/kernels.md`. Multi-buffer XDP, which is used, came with 5.18.
 pub const KERNEL_FLOOR: KernelRelease = KernelRelease(6, 1);
 
 /// The file system magic of bpffs.
@@ -18,14 +18,14 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 pub struct KernelRelease(pub u32, pub u32);
 
 impl KernelRelease {
-    /// From a release string such as `6.1.0-18-cloud-amd64`.
+    /// Parses a release string such as `6.1.0-18-cloud-amd64`.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         Some(Self(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 }
 
-/// The running kernel's release string.
+/// Returns the release string of the running kernel.
 pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -41,7 +41,7 @@ pub fn require_kernel(release: &str) -> Result<KernelRelease, DataplaneError> {
     }
 }
 
-/// Refuses whoever may not work with XDP programs.
+/// Refuses a process without the rights to work with XDP programs. `what` names the action in the error.
 pub fn require_rights(what: &'static str) -> Result<(), DataplaneError> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let missing: Vec<&str> = missing(held).collect();
@@ -54,7 +54,7 @@ pub fn require_rights(what: &'static str) -> Result<(), DataplaneError> {
     }
 }
 
-/// Capabilities that XDP programs take and that are not among these. CAP_SYS_ADMIN stands for what was split off from it.
+/// Returns the capabilities for XDP programs that are not held. CAP_SYS_ADMIN includes the capabilities that were split off from it.
 fn missing(held: CapabilitySet) -> impl Iterator<Item = &'static str> {
     let wanted = [
         (CapabilitySet::BPF | CapabilitySet::SYS_ADMIN, "CAP_BPF"),
@@ -66,7 +66,7 @@ fn missing(held: CapabilitySet) -> impl Iterator<Item = &'static str> {
 
 /// Refuses a pin directory that is not on a BPF file system.
 pub fn require_bpffs(pin_dir: &Path) -> Result<(), DataplaneError> {
-    // The directory itself is made later: its nearest ancestor that exists tells the file system.
+    // The directory itself is made later, so its nearest existing ancestor tells the file system.
     let existing = pin_dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     let stat = rustix::fs::statfs(existing)
         .map_err(|e| DataplaneError::io(format!("look at {}", existing.display()))(e.into()))?;
@@ -89,18 +89,18 @@ pub fn is_in_memory(directory: &Path) -> bool {
     kind.is_ok_and(|kind| [TMPFS, RAMFS].contains(&kind))
 }
 
-/// How far the coarse clock can lag behind the precise one: a timer tick.
+/// Returns how far the coarse clock can lag behind the precise one, in nanoseconds: a timer tick.
 pub fn tick_ns() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
 }
 
-/// CPUs that the program could ever run on.
+/// Returns the number of CPUs that the program could ever run on.
 pub fn possible_cpus() -> u32 {
     aya::util::nr_cpus().map_or(1, |cpus| cpus as u32)
 }
 
-/// Random words for the prefilter's hash.
+/// Returns random words for the prefilter's hash.
 pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
@@ -109,7 +109,7 @@ pub fn random_secret() -> Result<[u64; 2], DataplaneError> {
     Ok([a, b].map(|half| half.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte))))
 }
 
-/// What the system calls itself, in letters that a name in the store may have.
+/// Returns the host name of the system, with other characters than a name in the store may have replaced by `-`.
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let plain: String = name
@@ -120,34 +120,34 @@ pub fn host_name() -> String {
     if plain.is_empty() { "host".to_owned() } else { plain }
 }
 
-/// Now, on the clock that the kernel program reads.
+/// Returns the time in nanoseconds by the clock that the kernel program reads.
 pub fn now_ns() -> u64 {
     now_by(Clock::Precise)
 }
 
-/// For how long the system was suspended since it started: the clock that the kernel program reads stands still meanwhile, and nobody else's
-/// does.
+/// Returns the nanoseconds that the system was suspended since it started. The clock that the kernel program reads stands still in that time;
+/// other clocks do not.
 pub fn suspended_ns() -> u64 {
     let read = |clock| {
         let now = rustix::time::clock_gettime(clock);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
-    // In this order what passes between two readings makes it less, never more; and once of a few times nobody comes between them.
+    // In this order time that passes between the two readings makes the result smaller, never larger, so the largest of three tries is taken.
     let once =
         || read(rustix::time::ClockId::Boottime).saturating_sub(read(rustix::time::ClockId::Monotonic));
     (0..3).map(|_| once()).max().unwrap_or(0)
 }
 
-/// How long it takes at most from where a policy is compiled to where it is in force, on a machine that is not overloaded: 10 to 20 ms were
-/// measured for a limit, 0.3 s for a hundred thousand prefixes.
+/// The longest time from compiling a policy until it is in force, on a machine that is not overloaded: 10 to 20 ms were measured for a
+/// limit, 0.3 s for a hundred thousand prefixes.
 const SWITCH_NS: u64 = 1_000_000_000;
 
-/// When a policy that is compiled now is in force, as a time word.
+/// Returns the time by which a policy that is compiled now is in force, as a time word.
 pub fn switch_q8() -> u64 {
     gcra::time_q8(now_ns() + SWITCH_NS)
 }
 
-/// The lag of the coarse clock in the units of a policy: the clock is up to one timer tick behind.
+/// Returns the time in nanoseconds by one of the clocks that a kernel program can read.
 pub fn now_by(clock: Clock) -> u64 {
     let now = rustix::time::clock_gettime(match clock {
         Clock::Precise => rustix::time::ClockId::Monotonic,

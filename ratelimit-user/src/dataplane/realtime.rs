@@ -1,8 +1,8 @@
-//! Kernels on which two programs may be at work on one CPU at once.
+//! Recognises kernels on which two programs may interleave on one CPU.
 //!
-//! What programs note down for each other, and what each CPU has of totals, counters and allowances, is theirs alone because a program is
-//! done before the next one starts. A PREEMPT_RT kernel may run another task in between; for long it held a lock of the CPU meanwhile, so that
-//! the other one waited. Since 6.18, and in 6.12 since 6.12.57, that lock is only there if the kernel was built with it.
+//! Per-CPU state (the tail-call context, shares of totals, counters, budgets) needs no locks, because a program ends before the next one
+//! starts on a CPU. A PREEMPT_RT kernel may run another task in between; older ones hold a lock of the CPU meanwhile, so that the other
+//! program waits. Since 6.18, and in 6.12 since 6.12.57, the kernel has this lock only if it was built with it.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::probe::KernelRelease;
 const MAY_LACK_LOCK: KernelRelease = KernelRelease(6, 12);
 const LOCK: &str = "CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y";
 
-/// Whether two programs may get in each other's way on the running kernel.
+/// Whether programs may interleave on the running kernel.
 pub fn interleaves(release: &str) -> bool {
     let realtime = fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1");
     realtime && may_interleave(release, fs::read_to_string(format!("/boot/config-{release}")).ok().as_deref())

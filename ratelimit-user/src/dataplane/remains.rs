@@ -1,4 +1,4 @@
-//! What a daemon that is gone has left in force, read from its pins. Nothing is loaded and nothing is changed.
+//! Reads the state that a daemon which is gone has left in force, from its pins. Nothing is loaded or changed.
 
 use aya::maps::{Array, ArrayOfMaps, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use ratelimit_common::abi::{self, ABI_VERSION, Counter, names, service::MAX_SERVICES};
@@ -20,7 +20,7 @@ pub struct Linked {
     pub name: String,
     /// The program that is on the interface now.
     pub presence: Presence,
-    /// What our program reads its frames as.
+    /// The framing that our program reads.
     pub framing: Framing,
 }
 
@@ -31,7 +31,7 @@ pub struct Remains {
     layout: Layout,
 }
 
-/// Every interface that has a pinned link, as it is now.
+/// Returns every interface that has a pinned link, with its present state.
 pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
     let all = interface::list()?;
     let linked = |name: String| Linked {
@@ -43,18 +43,18 @@ pub fn linked(pins: &PinDir) -> Result<Vec<Linked>, DataplaneError> {
 }
 
 impl Remains {
-    /// The maps that this build can read, if there are some.
+    /// Finds the pinned maps that this build can read, if there are some.
     pub fn find(pins: &PinDir) -> Result<Option<Self>, DataplaneError> {
         let layout = pins.layouts()?.into_iter().find(|layout| layout.abi == ABI_VERSION);
         Ok(layout.map(|layout| Self { pins: pins.clone(), layout }))
     }
 
-    /// Sources the table has room for.
+    /// Returns the number of sources that the table has room for.
     pub fn table_capacity(&self) -> u32 {
         self.layout.sources
     }
 
-    /// The policy in force; `None` before the first.
+    /// Reads the policy in force; `None` before the first.
     pub fn policy(&self) -> Result<Option<Box<abi::Policy>>, DataplaneError> {
         let policies: ArrayOfMaps<MapData, Array<MapData, abi::Policy>> =
             self.open(names::POLICY, Map::ArrayOfMaps)?;
@@ -68,7 +68,7 @@ impl Remains {
         read_lists(&v4, &v6)
     }
 
-    /// Every counter, of every service that there can be: which of them there are is not known here.
+    /// Reads the counters of every possible service, because it is not known here which services there are.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         let counters: PerCpuArray<MapData, Counter> = self.open(names::COUNTERS, Map::PerCpuArray)?;
         read_counts(&counters, 0..=MAX_SERVICES as u32)

@@ -1,4 +1,4 @@
-//! Reading what the kernel remembers of one source, value by value.
+//! Reads the kernel's entries about one source, value by value, for `explain`.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{
     policy::{Prefix, TrieKey},
 };
 
-/// The place of the budget for new sources, as the kernel program has it.
+/// The index of the budget for new sources in the kernel program's map.
 const NEW_SOURCES: u32 = 0;
 
 impl Remembered for KernelMaps {
@@ -65,11 +65,11 @@ impl Remembered for KernelMaps {
                 let syns = self.syns.get(&index, 0).map_err(failed)?;
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
-            // Callers here ask for one source, whose entry says whether it is proven.
+            // `explain` looks at one source, whose entry says whether it is proven.
             Row::Proven(_) | Row::Asked(_) => return Ok(None),
-            // Each CPU has its own.
+            // These rows are kept for each CPU, so there is no single value.
             Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),
-            // A kept window is found as a window, and frames without a source are nobody's.
+            // Kept windows are read as windows above, and rows of links belong to frames without a source.
             Row::KeptWindow(_) | Row::Link(_) | Row::LinkCell(_) => return Ok(None),
         };
         Ok(Some(value))

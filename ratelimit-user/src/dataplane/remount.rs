@@ -1,12 +1,12 @@
-//! A BPF file system that is unmounted and mounted again is another one, and empty. Whoever has the pin directory open still reaches
-//! what was pinned: the kernel keeps a file system that somebody uses. So everything can be pinned once more, and nothing was loose meanwhile.
+//! Pins everything again when the BPF file system was unmounted and mounted anew. The new file system is empty. A process that has the old
+//! pin directory open still reaches its pins, because the kernel keeps a file system in use. So links and maps stay alive meanwhile.
 //!
-//! Another mount namespace (a container, a service with mounts of its own) can keep the file system that was unmounted here for as long as it
-//! lives. A pin that stayed there would hold its link: `detach` would not take the program off, and an interface that is deleted would leave its
-//! program in the kernel. So nothing is left behind in a file system that nobody here can reach any more.
+//! Another mount namespace (a container, a service with mounts of its own) can keep the unmounted file system for as long as it lives. A pin
+//! left there would hold its link: `detach` would not take the program off, and a deleted interface would leave its program in the kernel.
+//! So no pins are left in a file system that cannot be reached here any more.
 //!
-//! Pins that somebody removes are another thing. A link without a pin is gone, and its program off the interface; maps live on, because the daemon
-//! has them open.
+//! Pins that were removed are a different case: a link without a pin is gone, and its program off the interface; maps live on, because the
+//! daemon has them open.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -31,7 +31,7 @@ use super::{
     probe,
 };
 
-/// Whether the pin directory is another one than that which was claimed, on a BPF file system.
+/// Whether the pin directory is not the directory that was claimed, and is on a BPF file system.
 pub fn is_needed(pins: &PinDir, claim: &File) -> bool {
     let claimed = claim.metadata().map(|found| (found.dev(), found.ino()));
     let present = fs::metadata(pins.root()).map(|found| (found.dev(), found.ino()));
@@ -39,16 +39,16 @@ pub fn is_needed(pins: &PinDir, claim: &File) -> bool {
     !same && probe::require_bpffs(pins.root()).is_ok()
 }
 
-/// What was still in the directory that was claimed.
+/// What `pin_again` found in the directory that was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// What had been pinned.
+    /// The pins were still there.
     Pins,
-    /// Nothing: somebody has removed the pins, and with them links and their hold on interfaces.
+    /// The directory was empty: the pins were removed, and the links with them.
     Nothing,
 }
 
-/// The maps of this daemon, held open, under the names of their pins.
+/// The maps of this daemon, held open under the names of their pins.
 #[derive(Debug)]
 pub struct HeldMaps {
     layout: Layout,
@@ -57,7 +57,7 @@ pub struct HeldMaps {
 }
 
 impl HeldMaps {
-    /// Opens what is pinned of a layout. `inner` are the maps within others, which change with the policy.
+    /// Opens the pinned maps of a layout. `inner` are the inner maps, which change with the policy.
     pub fn open(pins: &PinDir, layout: Layout, inner: PinnedInnerMaps) -> Result<Self, DataplaneError> {
         let open = |name: &'static str| {
             let map = MapData::from_pin(pins.map(layout, name));
@@ -66,7 +66,7 @@ impl HeldMaps {
         Ok(Self { layout, maps: names::MAPS.iter().map(|name| open(name)).collect::<Result<_, _>>()?, inner })
     }
 
-    /// Pins maps again whose pins are gone, with the directories that pins need. How many they were.
+    /// Pins maps again whose pins are gone, makes missing directories, and returns the number of new pins.
     pub fn pin_missing(&self, pins: &PinDir) -> Result<usize, DataplaneError> {
         pins.create(self.layout)?;
         let mut missing = 0;
@@ -86,7 +86,7 @@ impl HeldMaps {
     }
 }
 
-/// Pins everything that the claimed directory has once more, and claims the directory where it is now. All of it, or nothing.
+/// Pins everything in the claimed directory again under the present directory, and claims that one. If a pin fails, the new pins are removed.
 pub fn pin_again(pins: &PinDir, claim: &File) -> Result<(File, Found), DataplaneError> {
     let present = pins.claim()?;
     if !(pins.layouts()?.is_empty() && pins.linked_interfaces()?.is_empty()) {
@@ -108,7 +108,7 @@ pub fn pin_again(pins: &PinDir, claim: &File) -> Result<(File, Found), Dataplane
     Ok((present, if made.is_empty() { Found::Nothing } else { Found::Pins }))
 }
 
-/// Maps first: a link that is found without maps would be taken for that of another build.
+/// Pins all files of `former` under `present`, and adds the new paths to `made`. Maps come first, because a link without maps would be taken for one of another build.
 fn pin_all(former: &Path, present: &Path, made: &mut Vec<PathBuf>) -> Result<(), DataplaneError> {
     let mut dirs = entries(former)?;
     dirs.sort_by_key(|name| name == "links");
@@ -135,8 +135,8 @@ fn pin_all(former: &Path, present: &Path, made: &mut Vec<PathBuf>) -> Result<(),
     Ok(())
 }
 
-/// Whether the file system of the claimed directory is mounted nowhere in this mount namespace. One that is hidden below another mount comes back
-/// when that goes, with all that is pinned there. Where the kernel does not say, the file system is taken to be mounted.
+/// Whether the file system of the claimed directory is mounted nowhere in this mount namespace. A file system hidden below another mount still
+/// counts as mounted, because it reappears with its pins when that mount goes. If the kernel does not tell, it counts as mounted too.
 fn is_unmounted(claim: &File) -> bool {
     let (Ok(found), Ok(mounts)) = (claim.metadata(), fs::read_to_string("/proc/self/mountinfo")) else {
         return false;
@@ -145,7 +145,7 @@ fn is_unmounted(claim: &File) -> bool {
     !mounts.lines().any(|mount| mount.split(' ').nth(2) == Some(device.as_str()))
 }
 
-/// Removes what has been pinned elsewhere by now. What cannot be removed stays for as long as somebody else has the file system mounted.
+/// Removes the old pins. Pins that cannot be removed stay for as long as another mount namespace has the file system mounted.
 fn remove_pins(former: &Path) {
     for dir in entries(former).unwrap_or_default() {
         let dir = former.join(dir);

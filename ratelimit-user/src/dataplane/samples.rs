@@ -1,4 +1,4 @@
-//! Copies of frames that the kernel program makes while somebody looks.
+//! Samples: copies of frames that the kernel program makes while the daemon has buffers open.
 
 use std::fmt;
 
@@ -13,24 +13,24 @@ use ratelimit_common::abi::sample::{SAMPLE_BYTES, SampleHeader, Sampling};
 
 use super::DataplaneError;
 
-/// Samples that all CPUs together should not exceed in an epoch, which is a tenth of a second.
+/// The number of samples that all CPUs together should not exceed in an epoch, which is a tenth of a second.
 const BUDGET: u32 = 2_048;
-/// Samples that each CPU may make in an epoch, however many CPUs there are.
+/// The number of samples that each CPU may make in an epoch at least, however many CPUs there are.
 const LEAST_BUDGET: u32 = 32;
-/// Room that one sample takes in a buffer, at most: what the kernel puts around it, the header and the frame.
+/// The largest size of one sample in a buffer, in bytes: the kernel's record header, the sample's header and the frame.
 const RECORD_BYTES: u32 = 16 + size_of::<SampleHeader>() as u32 + SAMPLE_BYTES;
-/// Epochs that fit into a buffer, so that a reader which is late by one or two loses nothing.
+/// The number of epochs that fit into a buffer, so that a reader that is late by one or two loses no samples.
 const EPOCHS_OF_ROOM: u32 = 3;
 const PAGE_BYTES: u32 = 4_096;
 
-/// The maps of the sampler, of which nothing is read yet.
+/// The maps of the sampler, without open buffers.
 pub struct Samples {
     array: PerfEventArray<MapData>,
     sampling: Array<MapData, Sampling>,
     epoch: u32,
 }
 
-/// Buffers that are open: the kernel program samples frames until this is dropped.
+/// Open buffers: the kernel program samples frames until this value is dropped.
 pub struct OpenSamples<'s> {
     samples: &'s mut Samples,
     buffers: Vec<PerfEventArrayBuffer<MapData>>,
@@ -43,7 +43,7 @@ impl Samples {
         Self { array, sampling, epoch: 0 }
     }
 
-    /// Has frames sampled from now on.
+    /// Opens buffers, and makes the program sample frames from now on.
     pub fn open(&mut self) -> Result<OpenSamples<'_>, DataplaneError> {
         let cpus = online_cpus()
             .map_err(|(what, error)| DataplaneError::Load { reason: format!("{what}: {error}") })?;
@@ -67,19 +67,19 @@ impl Samples {
 }
 
 impl OpenSamples<'_> {
-    /// Begins the next epoch. To be called ten times a second.
+    /// Begins the next epoch. The caller does this ten times a second.
     pub fn begin_epoch(&mut self) -> Result<(), DataplaneError> {
-        // 0 would mean that nobody looks.
+        // Epoch 0 tells the program that nobody reads samples.
         self.samples.epoch = self.samples.epoch.checked_add(1).unwrap_or(1);
         self.samples.ask(self.samples.epoch, self.budget)
     }
 
-    /// Whether other CPUs are online than when the buffers were opened.
+    /// Whether the set of online CPUs has changed since the buffers were opened.
     pub fn is_outdated(&self) -> bool {
         online_cpus().is_ok_and(|cpus| cpus != self.cpus)
     }
 
-    /// Hands out each sample that has not been read, with the bytes of its frame as far as they were copied. Says how many were lost for want of room.
+    /// Calls `told` with each unread sample and the copied bytes of its frame. Returns how many samples were lost for want of room.
     pub fn read(&mut self, mut told: impl FnMut(SampleHeader, &[u8])) -> u64 {
         let mut whole = Vec::new();
         let mut lost = 0;
@@ -104,7 +104,7 @@ impl OpenSamples<'_> {
 
 impl Drop for OpenSamples<'_> {
     fn drop(&mut self) {
-        // If this fails, the program finds that nobody takes its samples in, and stops by itself.
+        // If this fails, the program notices that its samples are not read, and stops by itself.
         let _stopped = self.samples.ask(0, 0);
     }
 }

@@ -1,26 +1,26 @@
-//! What the kernel is set to do with TCP. Read only: an operator's settings are the operator's.
+//! Reads the kernel's settings for TCP. They are never written, because they belong to the operator.
 
 use std::fs;
 
 /// The settings that SYN cookies depend on, of the network namespace that the daemon is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpSettings {
-    /// `net.ipv4.tcp_syncookies`: only at 2 does a listener that is not overrun hand out cookies, and take them.
+    /// `net.ipv4.tcp_syncookies`: only at 2 does a listener that is not overrun send and accept cookies.
     pub syncookies: u64,
-    /// `net.ipv4.tcp_timestamps`: at 1 each connection's timestamps start elsewhere, and where is the kernel's secret.
+    /// `net.ipv4.tcp_timestamps`: at 1 the timestamps of each connection start at an offset that only the kernel knows.
     pub timestamps: u64,
-    /// Both `net.ipv4.tcp_window_scaling` and `net.ipv4.tcp_sack` are on.
+    /// Whether both `net.ipv4.tcp_window_scaling` and `net.ipv4.tcp_sack` are on.
     pub options: bool,
-    /// The largest receive buffer.
+    /// The largest receive buffer in bytes.
     pub largest_buffer: u64,
 }
 
-/// Receive buffers where the kernel does not say: its own default.
+/// The kernel's default for the largest receive buffer, in bytes, used if the setting cannot be read.
 const USUAL_BUFFER: u64 = 6_291_456;
 const MAX_WINDOW_SCALE: u32 = 14;
 
 impl TcpSettings {
-    /// As they are now.
+    /// Reads the settings as they are now.
     pub fn read() -> Self {
         let largest = last("net/ipv4/tcp_rmem").unwrap_or(USUAL_BUFFER);
         Self {
@@ -29,20 +29,20 @@ impl TcpSettings {
             options: ["net/ipv4/tcp_window_scaling", "net/ipv4/tcp_sack"]
                 .iter()
                 .all(|name| last(name) == Some(1)),
-            // Not to be seen in every namespace; below the other unless somebody raised it.
+            // `rmem_max` is not visible in every namespace; it is below `tcp_rmem` unless an operator raised it.
             largest_buffer: largest.max(last("net/core/rmem_max").unwrap_or(0)),
         }
     }
 
-    /// The window scale of the kernel's own answers (`tcp_select_initial_window`), if cookies can carry options at all: their place
-    /// is in the timestamp, and the kernel must look for them where we put them.
+    /// Returns the window scale of the kernel's own answers (`tcp_select_initial_window`), if cookies can carry options at all: options
+    /// are in the timestamp, which must start without the kernel's secret offset.
     pub fn window_scale(&self) -> Option<u8> {
         let scale = self.largest_buffer.max(1).ilog2().saturating_sub(15).min(MAX_WINDOW_SCALE);
         (self.timestamps == 2 && self.options).then_some(scale as u8)
     }
 }
 
-/// The last number of a setting.
+/// Reads the last number of a setting.
 pub(super) fn last(name: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{name}")).ok()?.split_whitespace().last()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The table of sources and the prefilter in front of it, as numbers.
+//! Reads the table of sources and the prefilter in front of it.
 
 use std::{fmt, os::fd::AsFd as _};
 
@@ -14,7 +14,7 @@ use ratelimit_common::{
 use super::{DataplaneError, batch};
 use crate::compile::window;
 
-/// The table of sources. Shared, because reading a large one takes a while and must not hold up anybody.
+/// The table of sources. It can be shared between threads, because reading a large table takes a while and must not hold up other work.
 pub struct SourceTable {
     buckets: HashMap<MapData, EntryKey, Bucket>,
     cells: Array<MapData, Cell>,
@@ -25,11 +25,11 @@ pub struct SourceTable {
 /// How full the table of sources is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableUse {
-    /// Sources that have a bucket.
+    /// The number of entries in the table.
     pub entries: u64,
-    /// Sources that could have one.
+    /// The number of entries that the table has room for.
     pub capacity: u64,
-    /// Cells of the prefilter that have sources in the table.
+    /// The number of prefilter cells that have a tracked source.
     pub tracked_cells: u64,
 }
 
@@ -43,7 +43,7 @@ impl SourceTable {
         Self { buckets, cells, negative, marks }
     }
 
-    /// Counts sources and prefilter cells that have a tracked source.
+    /// Counts the entries of the table, and the prefilter cells that have a tracked source.
     pub fn usage(&self, now_ns: u64) -> Result<TableUse, DataplaneError> {
         let mut entries = 0;
         self.for_each(|keys, _| entries += keys.len() as u64)?;
@@ -59,30 +59,30 @@ impl SourceTable {
             .map_err(DataplaneError::io("read the table of sources"))
     }
 
-    /// The buckets of one source. A look from here does not make the kernel take the entry for used.
+    /// Reads the buckets of one source. The kernel does not count this as a use of the entry.
     pub fn entry(&self, key: &EntryKey) -> Result<Option<Bucket>, DataplaneError> {
         found(self.buckets.get(key, 0)).map_err(DataplaneError::map("read the table of sources"))
     }
 
-    /// Forgets what sources have spent of these services, given by index.
+    /// Removes the entries that sources have under services, which are given by index.
     pub(super) fn forget_services(&self, services: &[u32]) -> Result<(), DataplaneError> {
         forget(&self.buckets, Bucket::FULL, services)
             .map_err(DataplaneError::io("forget what sources have spent of a service"))
     }
 
-    /// One cell of the prefilter.
+    /// Reads one cell of the prefilter.
     pub fn cell(&self, index: u32) -> Result<Cell, DataplaneError> {
         self.cells.get(&index, 0).map_err(DataplaneError::map("read the prefilter"))
     }
 
-    /// The negative entries of one cell of the prefilter.
+    /// Reads the negative entries of one cell of the prefilter.
     pub fn negative_entries(&self, cell: u32) -> Result<[u64; NEGATIVE_ENTRIES], DataplaneError> {
         let all = batch::only_value(&self.negative).map_err(DataplaneError::io("read the negative cache"))?;
         let of_cell = all.chunks_exact(NEGATIVE_ENTRIES).nth(cell as usize);
         Ok(of_cell.and_then(|entries| entries.try_into().ok()).unwrap_or_default())
     }
 
-    /// Until when a cell of the prefilter is tracked, as a time word.
+    /// Reads until when a cell of the prefilter is tracked, as a time word.
     pub fn tracked_until_q8(&self, cell: u32) -> Result<u64, DataplaneError> {
         let mark = self.marks.get(&cell, 0).map_err(DataplaneError::map("read the prefilter"))?;
         Ok(prefilter::marked_until_q8(mark))
@@ -105,7 +105,7 @@ impl fmt::Debug for SourceTable {
     }
 }
 
-/// A map without the key is an answer, not an error.
+/// Turns the error for a missing key into `None`.
 pub(super) fn found<V>(result: Result<V, MapError>) -> Result<Option<V>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -113,7 +113,7 @@ pub(super) fn found<V>(result: Result<V, MapError>) -> Result<Option<V>, MapErro
     }
 }
 
-/// Removes the entries that sources have under these services.
+/// Removes the entries of a map that sources have under services, which are given by index.
 pub(super) fn forget<V: Pod>(
     map: &HashMap<MapData, EntryKey, V>,
     zero: V,

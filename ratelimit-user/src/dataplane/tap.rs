@@ -1,4 +1,4 @@
-//! Listening to interfaces: copies of the packets that arrive there, after XDP programs have let them pass.
+//! Listens to interfaces: gets copies of their packets, after XDP programs have let them pass.
 
 use std::{
     io,
@@ -23,20 +23,20 @@ use crate::{
     clock,
 };
 
-/// The kind of a packet that this host sends.
+/// The packet type of packets that this host sends.
 const OUTGOING: u8 = 4;
-/// Room for packets that wait to be read.
+/// Bytes of room for packets that wait to be read.
 const WAITING_BYTES: usize = 32 << 20;
-/// After so long without a packet whoever listens may look at a clock.
+/// How long a read waits for a packet, so that the caller can look at a clock.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The longest that a packet can be, after the kernel has put segments together.
+/// The largest size of a packet in bytes, after the kernel has joined segments.
 const LONGEST: usize = 1 << 18;
 
-/// Bytes that the kernel puts in front of a packet: whether it is joined, and of parts of which length (struct virtio_net_hdr).
+/// Bytes of the header that the kernel puts in front of a packet. It says whether segments were joined, and their length (struct virtio_net_hdr).
 const OFFLOAD_HEADER: usize = 10;
 
 sockopt_impl!(
-    /// Has the kernel say of each packet of how many it was made.
+    /// The socket option that puts a header in front of each packet, which says whether segments were joined.
     PacketVnetHdr,
     SetOnly,
     libc::SOL_PACKET,
@@ -44,12 +44,12 @@ sockopt_impl!(
     bool
 );
 
-/// A packet that was heard.
+/// A packet that a tap has received.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedPacket<'t> {
     /// The captured packet.
     pub packet: Captured<'t>,
-    /// What each of its parts carries, if the kernel has joined several packets of the wire, or would take this one apart; 0 if it is one.
+    /// Payload bytes of each segment, if the kernel joined several packets of the wire or will split this one; 0 for a single packet.
     pub part: u16,
 }
 
@@ -57,7 +57,7 @@ pub struct TappedPacket<'t> {
 #[derive(Debug)]
 pub struct Tap {
     socket: OwnedFd,
-    /// Interfaces by number, and what their frames begin with.
+    /// The interfaces by index, and the framing of each.
     interfaces: Vec<(usize, LinkType)>,
     buffer: Vec<u8>,
 }
@@ -85,7 +85,7 @@ impl Tap {
         let socket =
             socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)
                 .map_err(failed)?;
-        // Without the right to have more, what the system allows must do.
+        // Without the right to force this size, the system's default is kept.
         let _less = setsockopt(&socket, sockopt::RcvBufForce, &WAITING_BYTES);
         let patience = TimeVal::new(0, PATIENCE.subsec_micros().into());
         setsockopt(&socket, sockopt::ReceiveTimeout, &patience).map_err(failed)?;
@@ -93,7 +93,7 @@ impl Tap {
         Ok(Self { socket, interfaces: known, buffer: vec![0; LONGEST] })
     }
 
-    /// The next packet of these interfaces; `None` if there was none for a moment, or another one's.
+    /// Returns the next packet of the interfaces; `None` if none came for a moment, or if the packet was of another interface.
     pub fn next_packet(&mut self) -> Result<Option<TappedPacket<'_>>, DataplaneError> {
         let (len, from) = match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut self.buffer) {
             Ok(got) => got,
@@ -114,7 +114,7 @@ impl Tap {
         let Some((offload, bytes)) = self.buffer[..len].split_at_checked(OFFLOAD_HEADER) else {
             return Ok(None);
         };
-        // The kind of joining is 0 for none; the length of parts is in the order of this host's bytes.
+        // The type of segmentation is 0 for none; the length of segments is in host byte order.
         let part = if offload[1] == 0 { 0 } else { u16::from_ne_bytes([offload[4], offload[5]]) };
         let packet = Captured {
             unix_ns: now.as_nanos() as u64,

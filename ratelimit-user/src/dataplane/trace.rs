@@ -1,6 +1,6 @@
-//! The kernel program that logs every verdict: which object is loaded, and how its lines are read.
+//! The build of the kernel program that logs every verdict, and how its lines are read.
 //!
-//! It is a second build of the program, with the feature `trace`; `ratelimit-ebpf/src/trace.rs` writes the lines, through aya-log.
+//! This build has the feature `trace`; `ratelimit-ebpf/src/trace.rs` writes the lines through aya-log.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ static TRACED: Option<&[u8]> =
 #[cfg(not(feature = "trace"))]
 static TRACED: Option<&[u8]> = None;
 
-/// Which verdicts are logged. The numbers are those of aya-log's levels.
+/// The verdicts that are logged. The numbers are those of aya-log's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TraceLevel {
@@ -53,7 +53,7 @@ impl FromStr for TraceLevel {
     }
 }
 
-/// The kernel program to load.
+/// A build of the kernel program to load.
 #[derive(Clone, Copy)]
 pub struct Image {
     pub(super) object: &'static [u8],
@@ -61,15 +61,15 @@ pub struct Image {
 }
 
 impl Image {
-    /// The program that logs nothing.
+    /// The build that logs nothing.
     pub const PLAIN: Self = Self { object: OBJECT, level: None };
 
-    /// The program that logs verdicts of a level, if this build has it.
+    /// Returns the build that logs verdicts of a level, if this binary has it.
     pub fn traced(level: TraceLevel) -> Option<Self> {
         TRACED.map(|object| Self::of_object(object, level))
     }
 
-    /// An object that was built with the feature `trace`.
+    /// Makes an image of an object that was built with the feature `trace`.
     pub fn of_object(object: &'static [u8], level: TraceLevel) -> Self {
         Self { object, level: Some(level) }
     }
@@ -89,22 +89,22 @@ impl fmt::Debug for Image {
 /// The verdict on one frame, as the traced program reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedVerdict {
-    /// What the kernel was told.
+    /// The verdict that the program returned to the kernel.
     pub verdict: Verdict,
     /// The sender; `None` if the frame is not IP.
     pub source: Option<IpAddr>,
-    /// 0, or one more than the index of a service.
+    /// One more than the index of the service; 0 for no service.
     pub service: u32,
     /// Why the frame has this verdict.
     pub reason: Reason,
-    /// What became of the frame.
+    /// The fate of the frame.
     pub fate: Fate,
-    /// Length of the frame.
+    /// The length of the frame in bytes.
     pub bytes: u64,
 }
 
 impl TracedVerdict {
-    /// From a line of the program: source, place of the counter, action and length.
+    /// Parses a line of the program: source, index of the counter, action and length.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let source: Ipv6Addr = words.next()?.parse().ok()?;
@@ -126,7 +126,7 @@ impl TracedVerdict {
     }
 }
 
-/// The log of a traced program; hands each verdict to `F`.
+/// The log of a traced program. It calls an `F` with each verdict.
 pub struct VerdictLog<F>(EbpfLogger<TraceLines<F>>);
 
 impl<F: Fn(TracedVerdict) + Send + Sync> VerdictLog<F> {
@@ -137,7 +137,7 @@ impl<F: Fn(TracedVerdict) + Send + Sync> VerdictLog<F> {
             .map_err(|error| DataplaneError::Load { reason: format!("the program has no log: {error}") })
     }
 
-    /// Reads what has been logged. Under a flood this does not end: there is always one more line.
+    /// Reads all lines that were logged. Under a flood this does not end, because there is always one more line.
     pub fn read(&mut self) {
         self.0.flush();
     }

@@ -1,4 +1,4 @@
-//! Many entries of a longest-prefix-match trie at once, or one by one where the kernel cannot do better.
+//! Reads and writes many entries of a longest-prefix-match trie at once, or one by one where the kernel has no batches.
 
 use std::{io, os::fd::AsFd as _};
 
@@ -10,7 +10,7 @@ use aya::{
 
 use super::batch;
 
-/// Sets entries, then removes others, each in this order. After an error, some of that is done.
+/// Sets entries, then removes others, both in their order. After an error, a part of this is done.
 pub(super) fn write<A: Pod, V: Pod>(
     trie: &mut LpmTrie<MapData, A, V>,
     sets: &[(Key<A>, V)],
@@ -19,7 +19,7 @@ pub(super) fn write<A: Pod, V: Pod>(
     let fd = trie.map().fd();
     let batched = batch::update(fd.as_fd(), sets).and_then(|()| batch::delete(fd.as_fd(), removals));
     match batched {
-        // Asked before anything was written: a kernel without batches has none at all.
+        // No entry has been written yet: a kernel without batches refuses the first one.
         Err(error) if batch::is_missing(&error) => {
             sets.iter().try_for_each(|(key, value)| trie.insert(key, value, 0))?;
             removals.iter().try_for_each(|key| trie.remove(key))

@@ -1,14 +1,14 @@
-//! Whether a daemon looks after the host, and may do what it has to.
+//! Whether a daemon protects the host, and has the capabilities that it needs.
 
 use super::{
     finding::HostFinding,
     readings::{Attendance, DaemonReadings},
 };
 
-/// Numbers of capabilities (linux/capability.h) that a daemon needs, and what for.
+/// Capabilities that a daemon needs, by number (linux/capability.h) and name.
 const NEEDED: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (39, "CAP_BPF")];
 const PERFMON: u32 = 38;
-/// Stands for CAP_BPF and CAP_PERFMON.
+/// CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
 const SYS_ADMIN: u32 = 21;
 
 pub(super) fn examine(attendance: &Attendance) -> Vec<HostFinding> {

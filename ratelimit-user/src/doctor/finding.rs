@@ -1,14 +1,14 @@
-//! One line of the answer.
+//! Findings: the lines of doctor's answer.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How good a thing is that was looked at.
+/// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
-    /// The thing is as it should be.
+    /// Everything is in order.
     Ok,
     /// The thing could not be read; the sentence says why.
     Unknown,
@@ -19,7 +19,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// As text and JSON have it.
+    /// The word for the grade in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,7 +29,7 @@ impl Grade {
         }
     }
 
-    /// Whether the finding asks for something to be done.
+    /// Whether the finding calls for action.
     pub fn is_found(self) -> bool {
         self >= Self::Warn
     }
@@ -38,40 +38,40 @@ impl Grade {
 /// The result of one check of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostFinding {
-    /// What was looked at: a word that scripts can look for.
+    /// The name of the check: a word that scripts can look for.
     pub check: &'static str,
-    /// The interface that it is about, if it is about one.
+    /// The interface that was checked, if the check is about one.
     pub interface: Option<String>,
-    /// How good it is.
+    /// The grade of the finding.
     pub grade: Grade,
     /// The finding, as a sentence.
     pub message: String,
-    /// What to do about it.
+    /// The remedy, as a sentence.
     pub remedy: Option<String>,
 }
 
 impl HostFinding {
-    /// As it should be.
+    /// A finding that everything is in order.
     pub(super) fn ok(check: &'static str, message: impl fmt::Display) -> Self {
         Self::of(check, Grade::Ok, message, None)
     }
 
-    /// Not read, and why.
+    /// A finding that something could not be read, and why.
     pub(super) fn unknown(check: &'static str, why: impl fmt::Display) -> Self {
         Self::of(check, Grade::Unknown, format!("not known: {why}"), None)
     }
 
-    /// Slower or less than it could be.
+    /// A finding that protection is slower or covers less than it could.
     pub(super) fn warn(check: &'static str, message: impl fmt::Display, remedy: impl fmt::Display) -> Self {
         Self::of(check, Grade::Warn, message, Some(remedy.to_string()))
     }
 
-    /// In the way of protection.
+    /// A finding that protection does not start, or does not hold.
     pub(super) fn fail(check: &'static str, message: impl fmt::Display, remedy: impl fmt::Display) -> Self {
         Self::of(check, Grade::Fail, message, Some(remedy.to_string()))
     }
 
-    /// About this interface.
+    /// The finding with the interface that it is about.
     pub(super) fn about(self, interface: &str) -> Self {
         Self { interface: Some(interface.to_owned()), ..self }
     }

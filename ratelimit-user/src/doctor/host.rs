@@ -1,4 +1,4 @@
-//! The host itself: kernel, memory, clock, settings.
+//! Checks of the host itself: kernel, memory, clock, settings.
 
 use super::{
     finding::HostFinding,
@@ -6,9 +6,9 @@ use super::{
 };
 use crate::dataplane::probe::{KERNEL_FLOOR, KernelRelease};
 
-/// What the maps of the default policy take, with room for the daemon and for larger tables (docs/sizing.md has 58 MB on 2 CPUs).
+/// Bytes of memory for the maps of the default policy, the daemon and larger tables (docs/sizing.md has 58 MB on 2 CPUs).
 const MEMORY_WANTED: u64 = 256 << 20;
-/// Descriptors below which the log of the daemon would complain.
+/// Open files below which the daemon's log would warn.
 const FILES_WANTED: u64 = 4_096;
 /// Clock sources that are read without leaving the CPU.
 const FAST_CLOCKS: [&str; 6] =
@@ -100,7 +100,7 @@ fn memory(host: &HostReadings) -> HostFinding {
     }
 }
 
-/// Maps are charged to the control group of who makes them: RLIMIT_MEMLOCK has not counted since 5.11, before every kernel that is supported.
+/// Checks the memory limit of the control group, to which maps are charged. RLIMIT_MEMLOCK does not count since kernel 5.11.
 fn group(host: &HostReadings) -> HostFinding {
     match &host.group_room {
         Ok(Some(bytes)) if *bytes < MEMORY_WANTED => HostFinding::warn(

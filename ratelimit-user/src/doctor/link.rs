@@ -1,4 +1,4 @@
-//! One interface: what its frames are, what it is made of, how packets are spread, and who is on it.
+//! Checks of one interface: its frames, its structure, how packets are spread over queues, and the program on it.
 
 use super::{
     finding::HostFinding,
@@ -7,9 +7,9 @@ use super::{
 };
 use crate::dataplane::features::RX_VLAN;
 
-/// Frames that a receive queue should have room for: a CPU that is away for a tenth of a millisecond misses none at ten million a second.
+/// Frames that a receive queue should have room for: a CPU that is busy elsewhere for a tenth of a millisecond then loses none at ten million a second.
 const RING_WANTED: u32 = 1_024;
-/// The program that libxdp and bpfman put in front of others.
+/// The dispatcher program that libxdp and bpfman attach in front of others.
 const DISPATCHER: &str = "xdp_dispatcher";
 
 pub(super) fn examine(link: &LinkReadings, host: &HostReadings, wishes: &Wishes) -> Vec<HostFinding> {
@@ -121,7 +121,7 @@ fn tags(link: &LinkReadings, wishes: &Wishes) -> HostFinding {
     }
 }
 
-/// Whether answers get through a pair of interfaces, if the policy has some. In generic mode they do.
+/// Checks whether replies get through a pair of interfaces, if the policy has replies. In generic mode they do.
 fn far_end(link: &LinkReadings, wishes: &Wishes) -> Option<HostFinding> {
     let takes_answers = link.takes_answers.as_ref().filter(|_| wishes.answers)?;
     Some(match takes_answers {
@@ -159,7 +159,7 @@ fn queues(link: &LinkReadings, host: &HostReadings) -> HostFinding {
     HostFinding::ok("queues", format!("receive queues: {}, CPUs: {}{limit}", queues.now, host.cpus))
 }
 
-/// Whether flows are spread over all queues alike. Links without a table, or with one queue, have nothing to spread.
+/// Checks whether flows are spread evenly over all queues; `None` for links without a table, or with one queue.
 fn spread(link: &LinkReadings) -> Option<HostFinding> {
     let (Ok(table), Ok(queues)) = (&link.spread, &link.queues) else { return None };
     if table.is_empty() || queues.now < 2 {

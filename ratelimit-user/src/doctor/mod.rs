@@ -1,10 +1,10 @@
-//! What of a host is in the way of protection, and what to do about it. Looks, and changes nothing.
+//! Finds what hinders protection on a host, and what to do about it. Only reads, never changes anything.
 //!
 //! ```text
 //! sysfs, procfs, netlink, store, daemon -> Readings -> examine -> findings
 //! ```
 //!
-//! [`examine`] is pure: everything that was read is an argument. What could not be read is a reading too, with the reason.
+//! [`examine`] is pure: everything that was read is an argument. A value that could not be read is a reading with the reason.
 
 mod attendance;
 mod finding;
@@ -23,7 +23,7 @@ pub use self::{
     readings::Readings,
 };
 
-/// Every check, in the order of the answer: the host, each interface, the store, the daemon.
+/// All checks, in the order of the answer: the host, each interface, the store, the daemon.
 pub fn examine(readings: &Readings) -> Vec<HostFinding> {
     let mut findings = host::examine(&readings.host, &readings.wishes);
     for link in &readings.links {

@@ -1,11 +1,11 @@
-//! Native mode: whether the driver has it, and what is in its way.
+//! Native mode: whether the driver supports it, and what prevents it.
 
 use super::{
     finding::HostFinding,
     readings::{HostReadings, LinkReadings},
 };
 
-/// Drivers that have native mode in the oldest kernel that is supported, for kernels that do not say what a driver has.
+/// Drivers with native mode in the oldest supported kernel, for kernels that do not report a driver's features.
 const NATIVE_DRIVERS: [&str; 21] = [
     "bnxt_en",
     "dpaa2-eth",
@@ -29,13 +29,13 @@ const NATIVE_DRIVERS: [&str; 21] = [
     "virtio_net",
     "xen-netfront",
 ];
-/// Kinds of software links that have it.
+/// Kinds of software links with native mode.
 const NATIVE_KINDS: [&str; 3] = ["veth", "tun", "bond"];
 
-/// What fits into one page beside the room that programs and the kernel need, less an Ethernet header with two VLAN tags.
+/// The largest MTU in bytes with which a frame fits into one page, beside the room for programs and the kernel, and an Ethernet header with two VLAN tags.
 const ONE_PAGE_MTU: u32 = 4_096 - 256 - 320 - 14 - 8;
 
-/// What is known of native mode.
+/// Whether the driver supports native mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Native {
     Yes,
@@ -67,7 +67,7 @@ fn native(link: &LinkReadings) -> Native {
     let is_among =
         |names: &[&str], name: &Option<String>| name.as_deref().is_some_and(|name| names.contains(&name));
     match (&link.kind, &link.driver) {
-        // A tun interface with Ethernet frames has native mode, one with IP packets has not.
+        // A tun interface with Ethernet frames has native mode; one with IP packets does not.
         (Some(kind), _) if kind == "tun" && link.framing == Ok("ip") => Native::No,
         (kind @ Some(_), _) if is_among(&NATIVE_KINDS, kind) => Native::Yes,
         (Some(_), _) => Native::No,
@@ -110,14 +110,14 @@ fn mtu(link: &LinkReadings) -> Option<HostFinding> {
     })
 }
 
-/// Devices that join packets before programs see them.
+/// Checks for devices that merge packets before programs see them.
 fn joined(link: &LinkReadings) -> Option<HostFinding> {
     let features = link.features.as_ref().ok()?;
     let on: Vec<&str> = [("rx-lro", "lro"), ("rx-gro-hw", "rx-gro-hw")]
         .into_iter()
         .filter_map(|(feature, word)| features.contains(feature).then_some(word))
         .collect();
-    // What virtio joins has a check of its own: the driver turns it off by itself where it can.
+    // Merging by virtio has a check of its own: the driver turns it off by itself if it can.
     if on.is_empty() || link.virtio.is_some() {
         return Some(HostFinding::ok(
             "receive_offload",

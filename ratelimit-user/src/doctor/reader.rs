@@ -1,4 +1,4 @@
-//! Reads what [`super::examine`] judges: one file for each thing that is asked.
+//! Reads the host for [`super::examine`]: one file for each part.
 
 mod attendance;
 mod host;
@@ -16,22 +16,22 @@ use crate::{
     policy::Policy,
 };
 
-/// Where to look.
+/// What to read.
 #[derive(Clone, Debug)]
 pub struct Whereabouts {
-    /// Interfaces that were named; without any, those of the policy, those that are guarded, or those that packets go out by.
+    /// The interfaces that were named; if none, those of the policy, or those that are guarded, or those with a default route.
     pub interfaces: Vec<String>,
-    /// What is or will be in force.
+    /// The policy that is or will be in force.
     pub policy: Option<Policy>,
     /// State directory of the daemon.
     pub state: PathBuf,
-    /// Where links are pinned.
+    /// The directory of pinned links.
     pub pin: PathBuf,
     /// The process file system.
     pub proc: PathBuf,
 }
 
-/// Reads everything that may be read. An interface that was named and does not exist is a mistake of who named it.
+/// Reads everything that may be read. Fails if a named interface does not exist.
 pub fn read(place: &Whereabouts) -> Result<Readings, Failure> {
     let wishes = place.policy.as_ref().map(wishes).unwrap_or_default();
     let attendance = attendance::read(&place.state, &place.pin);

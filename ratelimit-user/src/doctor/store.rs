@@ -1,4 +1,4 @@
-//! The store: whether it can be reached, and whether it keeps what it is told.
+//! Checks of the store: whether it can be reached, and whether it keeps what is written to it.
 
 use super::{
     finding::HostFinding,

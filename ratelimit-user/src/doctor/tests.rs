@@ -1,4 +1,4 @@
-//! Readings as hosts would give them, and what must be said of each.
+//! Readings of hosts, and the findings that they must lead to.
 
 use super::{
     Grade, HostFinding, Readings, examine,
@@ -14,7 +14,7 @@ use crate::dataplane::{
 
 const ALL_RIGHTS: u64 = (1 << 41) - 1;
 
-/// A host with one good interface, a store and a daemon, and nothing to say about any of them.
+/// A host with one good interface, a store and a daemon, without any finding.
 fn healthy() -> Readings {
     Readings {
         wishes: Wishes { cookies: true, answers: true, listens: true, elastic: true },
@@ -76,7 +76,7 @@ fn found(readings: &Readings) -> Vec<HostFinding> {
     examine(readings).into_iter().filter(|finding| finding.grade != Grade::Ok).collect()
 }
 
-/// What a change of a healthy host leads to: exactly one finding.
+/// The one finding after a change of a healthy host.
 fn one(change: impl FnOnce(&mut Readings)) -> HostFinding {
     let mut readings = healthy();
     change(&mut readings);
@@ -300,7 +300,7 @@ fn each_thing_of_an_interface_that_is_in_the_way_is_one_finding_with_its_remedy(
     ];
     for (change, check, grade, words) in cases {
         let finding = one(|readings| {
-            // Whether a driver has native mode is asked of the driver named, on kernels that do not say.
+            // On kernels that do not report features, native mode depends on the driver's name.
             readings.links[0].driver = Some("unheard_of".to_owned());
             change(&mut readings.links[0]);
         });

@@ -1,11 +1,11 @@
-//! Which refused packets somebody wants to see.
+//! A filter for refused packets that somebody wants to see.
 
 use ratelimit_common::abi::Reason;
 
 use super::Sighting;
 use crate::{failure::Failure, policy::Prefix};
 
-/// Everything, unless it says otherwise.
+/// A filter that lets everything through unless it has a source or a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     source: Option<Prefix>,
@@ -13,7 +13,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// From what was typed. Says all that is wrong with it.
+    /// Parses the options of the command line. The error lists every problem.
     pub fn parse(source: Option<&str>, reason: Option<&str>) -> Result<Self, Failure> {
         let source =
             source.map(str::parse::<Prefix>).transpose().map_err(|error| format!("--source: {error}"));
@@ -27,13 +27,13 @@ impl Filter {
         }
     }
 
-    /// Whether a packet is among those. One whose source is a prefix is, if that has addresses in common with the prefix asked for.
+    /// Whether the filter wants a packet. A source that is a prefix matches if it overlaps with the wanted prefix.
     pub fn wants(&self, sighting: &Sighting) -> bool {
         let source = |wanted: Prefix| wanted.covers(&sighting.source) || sighting.source.covers(&wanted);
         self.source.is_none_or(source) && self.reason.is_none_or(|reason| reason == sighting.reason)
     }
 
-    /// Whether a frame that has no source is among those, refused for this reason.
+    /// Whether the filter wants a frame without a source that was refused for this reason.
     pub fn wants_without_source(&self, reason: Reason) -> bool {
         self.source.is_none() && self.reason.is_none_or(|wanted| wanted == reason)
     }
@@ -47,7 +47,7 @@ fn reason_of(text: &str) -> Result<Reason, String> {
     })
 }
 
-/// What the kernel program tells of. Frames that are no sound packets have no source.
+/// Whether drop events have this reason. Frames that are not valid packets have no source and are not reported.
 fn is_told(reason: Reason) -> bool {
     reason.is_limit() || matches!(reason, Reason::Blocked | Reason::CookieInvalid)
 }

@@ -1,4 +1,4 @@
-//! A refused packet with its first bytes, as `watch --pcap` gets it.
+//! A refused packet with its first bytes, for `watch --pcap`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,22 +7,22 @@ use super::Dropped;
 /// A refused packet of which the kernel program made a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedFrame {
-    /// What is known of the frame.
+    /// What is known about the packet.
     pub packet: Dropped,
     /// When the frame arrived, in nanoseconds since 1970.
     pub unix_ns: u64,
     /// The interface that the frame came in by.
     pub interface: String,
-    /// Whether the frame begins with an IP header, and not with an Ethernet header.
+    /// Whether the frame begins with an IP header instead of an Ethernet header.
     pub is_ip: bool,
-    /// The frame was chosen as one of so many.
+    /// One in this many frames was sampled.
     pub one_in: u64,
     /// The first bytes of the frame, two hexadecimal digits each.
     pub hex: String,
 }
 
 impl RefusedFrame {
-    /// Bytes as digits.
+    /// Bytes as hexadecimal digits.
     pub fn digits(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -34,7 +34,7 @@ impl RefusedFrame {
         pairs.iter().map(byte).collect::<Option<_>>().filter(|_| rest.is_empty())
     }
 
-    /// The reason of the refusal, as a remark in a capture file.
+    /// The reason of the refusal, as a comment in a capture file.
     pub fn comment(&self) -> String {
         let Dropped { reason, fate, service, .. } = &self.packet;
         let service = service.as_ref().map_or(String::new(), |name| format!(", service {name}"));

@@ -1,4 +1,4 @@
-//! Single refused packets: what the kernel program told of them, who is told, and what is remembered.
+//! Single refused packets: drop events, their readers, and the memory of the last ones.
 //!
 //! ```text
 //!   ring buffer -> Sighting -> Recent -> explain
@@ -6,7 +6,7 @@
 //!   samples -> RefusedFrame -> Filter -> watch --pcap
 //! ```
 //!
-//! The kernel program tells of some packets only (`docs/explain.md`), and everything here has an end: what is remembered, and what a slow reader
+//! The kernel program reports only some packets (`docs/explain.md`), and everything here has a bound: the packets that are remembered, and how far a slow reader
 //! can be behind.
 
 mod filter;

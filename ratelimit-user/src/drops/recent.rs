@@ -8,12 +8,12 @@ use std::{
 use super::Sighting;
 use crate::policy::Prefix;
 
-/// Sources that are remembered; the one whose last packet is longest ago goes first.
+/// The most sources that are remembered; the one refused longest ago is forgotten first.
 const SOURCES: usize = 4096;
-/// Packets of each that are remembered.
+/// The most packets that are remembered of one source.
 const PACKETS: usize = 8;
 
-/// A memory that does not grow.
+/// A bounded memory of refused packets.
 #[derive(Debug, Default)]
 pub struct Recent {
     sources: HashMap<Prefix, RecentPackets>,

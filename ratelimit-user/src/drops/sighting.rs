@@ -1,4 +1,4 @@
-//! One refused packet, with names for numbers.
+//! A drop event with names for its numbers.
 
 use std::net::IpAddr;
 
@@ -11,61 +11,61 @@ use crate::{
     policy::{Policy, Prefix},
 };
 
-/// A refused packet that the kernel program told of.
+/// A refused packet that the kernel program has reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// When, on the kernel's monotonic clock.
+    /// When the packet was refused: nanoseconds of the kernel's monotonic clock.
     pub time_ns: u64,
-    /// When, in milliseconds since 1970.
+    /// When the packet was refused, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// The source that sent the packet: what the policy takes for one source.
+    /// The source that sent the packet, as a prefix.
     pub source: Prefix,
     /// The reason that the packet was refused for.
     pub reason: Reason,
-    /// What was to become of it.
+    /// The fate of the packet.
     pub fate: Fate,
-    /// The service that it was for.
+    /// The name of the packet's service.
     pub service: Option<String>,
-    /// Destination port; 0 without one.
+    /// Destination port; 0 if the packet has none.
     pub port: u16,
-    /// Length of the frame.
+    /// Length of the frame in bytes.
     pub len: u32,
 }
 
-/// What it takes to give names to the numbers of an event.
+/// What is needed to name the numbers of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Telling<'t> {
     /// The policy in force.
     pub policy: &'t Policy,
-    /// The services behind the numbers.
+    /// The names of services by index.
     pub services: &'t Places,
-    /// Now, on the kernel's monotonic clock.
+    /// Now, in nanoseconds of the kernel's monotonic clock.
     pub now_ns: u64,
     /// Now, in milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-/// A refused packet as people and scripts get it: fields are added, never renamed.
+/// A refused packet for people and scripts: fields are added, never renamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
-    /// When: UTC, RFC 3339.
+    /// When the packet was refused: UTC, RFC 3339.
     pub at: String,
-    /// The source that sent the packet: an address, or the prefix that the policy takes for one source.
+    /// The source that sent the packet: an address, or the prefix of a source.
     pub source: String,
-    /// By the names that `stats` counts under.
+    /// The reason, by its name in `stats`.
     pub reason: String,
-    /// What became of it: `dropped`, `would_drop` on trial, `marked` or `rejected`.
+    /// What happened to the packet: `dropped`, `would_drop` on trial, `marked` or `rejected`.
     pub fate: String,
-    /// The service that it was for.
+    /// The name of the packet's service.
     pub service: Option<String>,
-    /// Destination port, if it has one.
+    /// Destination port, if the packet has one.
     pub port: Option<u16>,
-    /// Length of the frame.
+    /// Length of the frame in bytes.
     pub bytes: u32,
 }
 
 impl Sighting {
-    /// An event with names.
+    /// The sighting of an event.
     pub fn of(event: &DropEvent, telling: &Telling<'_>) -> Self {
         let octets = SourceKey { hi: event.hi, lo: event.lo }.octets();
         let address = match event.family {
@@ -87,7 +87,7 @@ impl Sighting {
         }
     }
 
-    /// For people and scripts.
+    /// The packet for people and scripts.
     pub fn dropped(&self) -> Dropped {
         Dropped {
             at: moment::utc_ms(self.unix_ms),
@@ -139,7 +139,7 @@ mod tests {
             lo: key.lo,
             reason: Reason::ServiceTotal as u32,
             fate: Fate::Rejected as u32,
-            // One more than its index; names have theirs in alphabetical order.
+            // One more than the service's index; names get indices in alphabetical order.
             service: 1,
             port: 53,
             len: 60,
@@ -168,7 +168,7 @@ mod tests {
     fn what_is_for_no_service_and_has_no_port_says_so() {
         let none = DropEvent { service: NO_SERVICE, port: 0, ..event([9; 16], 1) };
         assert_eq!((dropped(&none).service, dropped(&none).port), (None, None));
-        // A service that went before the event was read.
+        // A service that was removed before the event was read.
         let gone = DropEvent { service: 7, ..event([9; 16], 1) };
         assert_eq!(dropped(&gone).service, None);
     }

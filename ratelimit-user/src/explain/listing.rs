@@ -1,4 +1,4 @@
-//! Which entries of the lists are around an address.
+//! Entries of the block and allow lists around an address.
 
 use std::net::IpAddr;
 
@@ -14,13 +14,13 @@ use crate::{
     moment,
 };
 
-/// Entries of the allow list, longest first.
+/// Entries of the allow list around an address, longest prefix first.
 pub(super) fn allowed_by(lists: &Lists, address: IpAddr) -> Vec<String> {
     let allowed = around(lists, address).filter(|(_, entry)| entry.own_allowed == ALLOWED);
     allowed.map(|(prefix, _)| prefix.to_string()).collect()
 }
 
-/// Blocks that hold, longest prefix first.
+/// Blocks around an address that have not ended, longest prefix first.
 pub(super) fn blocked_by(setting: &ExplainContext<'_>, address: IpAddr) -> Vec<BlockMatch> {
     let holds = |(_, entry): &(Prefix, &ListEntry)| entry.own_blocked_until_ns > setting.now_ns;
     around(setting.lists, address)
@@ -38,7 +38,7 @@ pub(super) fn blocked_by(setting: &ExplainContext<'_>, address: IpAddr) -> Vec<B
         .collect()
 }
 
-/// The prefix by which a user has the address.
+/// The prefix that makes the address one of a user.
 pub(super) fn owned_by(lists: &Lists, address: IpAddr) -> Option<String> {
     around(lists, address).find(|(_, entry)| entry.own_user != NO_USER).map(|(prefix, _)| prefix.to_string())
 }

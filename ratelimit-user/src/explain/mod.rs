@@ -1,4 +1,4 @@
-//! Why an address is treated as it is: every limit that applies to it, how full each bucket is, and what becomes of its next packet.
+//! Explains the treatment of an address: every limit that applies to it, how full each bucket is, and the verdict on its next packet.
 //!
 //! ```text
 //!   remembered --> record --> packet path on scratch tables --> refusals, verdict --.
@@ -6,9 +6,9 @@
 //!                    '------> what is left under each limit -----------------------'
 //! ```
 //!
-//! Pure but for [`Remembered`], which is the kernel's maps or a test's memory: nothing here moves a word. What becomes of packets is decided
-//! by the packet path itself (`ratelimit-ebpf`, as a library), which finds what was read and writes to memory that is thrown away.
-//! `tests/tests/packets/explanation` holds what is said against what then happens.
+//! Pure but for [`Remembered`], which is the kernel's maps or a test's memory: nothing here changes a word. The packet path itself (`ratelimit-ebpf`, as a library)
+//! decides about packets; it reads the recorded values and writes to memory that is thrown away.
+//! `tests/tests/packets/explanation` compares explanations with what happens then.
 
 mod listing;
 mod neighbourhood;
@@ -45,22 +45,22 @@ pub use report::{
 };
 use source::Source;
 
-/// What is in force, and when.
+/// What is in force, and the moment that the explanation is about.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainContext<'s> {
-    /// As the operator wants it.
+    /// The policy as the operator wrote it.
     pub policy: &'s Policy,
-    /// As the kernel has it.
+    /// The policy as the kernel has it.
     pub kernel: &'s abi::Policy,
-    /// Which index each service and user has there.
+    /// The indices of services and users in the kernel's policy.
     pub names: &'s Names,
     /// The block list and the allow list.
     pub lists: &'s Lists,
-    /// What this host has of users' limits without a lease, if these hold on all hosts together.
+    /// What this host may spend of users' limits without a lease, if these limits hold on all hosts together.
     pub reserve: Option<Reserve>,
-    /// Now, on the clock that decides under this policy.
+    /// Now in nanoseconds, on the clock that decides under this policy.
     pub now_ns: u64,
-    /// Now, for people: seconds since 1970, UTC.
+    /// Now in seconds since 1970, UTC.
     pub unix_seconds: u64,
 }
 
@@ -70,7 +70,7 @@ impl ExplainContext<'_> {
     }
 }
 
-/// Explains an address, with all services or one of them.
+/// Explains an address, with all services or only the named one.
 pub fn explain<R: Remembered>(
     remembered: &R,
     setting: &ExplainContext<'_>,

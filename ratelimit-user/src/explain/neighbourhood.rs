@@ -19,7 +19,7 @@ use super::{
 };
 use crate::policy::{AggregationFamily, Prefix};
 
-/// All of them, narrowest first.
+/// The state of all prefixes around a source, narrowest first.
 pub(super) fn prefixes<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -73,7 +73,7 @@ pub(super) fn prefixes<R: Remembered>(
                 (CELL, Level::behind(cell, tolerance_q8), 0)
             }
         };
-        // A prefix also refuses whoever has had its share of it, and who needs an entry for it that there is no room for.
+        // A prefix also refuses a source that has used up its fair share, and a source for which the prefix would need an entry when there is no room.
         let words =
             all_words(cell).chain(all_words(row)).chain([(fair_share, 0), (Row::Budget(NEW_SOURCES), 0)]);
         prefixes.push(PrefixState {

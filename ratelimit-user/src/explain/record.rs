@@ -1,4 +1,4 @@
-//! Everything that was read to explain one address, each value once: what is said of limits and what the packet path decides are about one
+//! Records everything that is read to explain one address, each value once, so that the state of limits and the decisions of the packet path are about one
 //! moment.
 
 use std::{cell::RefCell, net::IpAddr};
@@ -16,17 +16,17 @@ use super::{
     remembered::{Remembered, Row, RowWords, words},
 };
 
-/// The budget for entries of new sources.
+/// The per-CPU budget of entries for new sources.
 pub(super) const NEW_SOURCES: u32 = CpuBudget::Newcomers as u32;
 
-/// What was read. A value that cannot be read counts as absent, and [`ReadRecord::finish`] says why.
+/// The values that were read. A value that cannot be read counts as absent, and [`ReadRecord::finish`] returns the error.
 pub(super) struct ReadRecord<'r, R: Remembered> {
     remembered: &'r R,
     pub(super) policy: &'r Policy,
     pub(super) now_ns: u64,
     /// The longest listed prefix around the address.
     pub(super) listed: Option<ListEntry>,
-    /// The limits of the user whose address it is.
+    /// The limits of the user that has the address.
     pub(super) user_limits: LimitSet,
     rows: RefCell<HashMap<Row, Option<RowWords>>>,
     shares: RefCell<HashMap<u32, Vec<Share>>>,
@@ -48,7 +48,7 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
         Ok(Self { listed, user_limits, ..Self::of_nobody(remembered, setting) })
     }
 
-    /// A record of what is no source's own.
+    /// A record without a source, for values that no source has for itself.
     pub(super) fn of_nobody(remembered: &'r R, setting: &ExplainContext<'r>) -> Self {
         Self {
             remembered,
@@ -62,12 +62,12 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
         }
     }
 
-    /// What was made of the record, or why something could not be read.
+    /// Returns `made`, or the error of a value that could not be read.
     pub(super) fn finish<T>(self, made: T) -> Result<T, R::Error> {
         self.failed.into_inner().map_or(Ok(made), Err)
     }
 
-    /// A value, if there is one.
+    /// The words of a row, if there is one.
     pub(super) fn row(&self, row: Row) -> Option<RowWords> {
         if let Some(known) = self.rows.borrow().get(&row) {
             return *known;
@@ -81,23 +81,23 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
         read
     }
 
-    /// A value of an array, which has one at every place.
+    /// The words of a row of an array, which has every row.
     pub(super) fn place(&self, row: Row) -> RowWords {
         self.row(row).unwrap_or_default()
     }
 
-    /// What may be spent of a user's limit.
+    /// The lease of a user's limit.
     pub(super) fn lease(&self, place: u32) -> Lease {
         self.checked(self.remembered.lease(place)).unwrap_or(Lease::NONE)
     }
 
-    /// What each CPU has taken from a total.
+    /// What each CPU holds of a total.
     pub(super) fn shares(&self, total: u32) -> Vec<Share> {
         let read = || self.checked(self.remembered.shares(total)).unwrap_or_default();
         self.shares.borrow_mut().entry(total).or_insert_with(read).clone()
     }
 
-    /// A packet may come in on any CPU: the one is shown that has most left.
+    /// The best share of a total among the CPUs, word by word: a packet may arrive on any CPU.
     fn best_share(&self, total: u32) -> RowWords {
         let now_q8 = time_q8(self.now_ns);
         let mut best = Share::EMPTY;
@@ -123,7 +123,7 @@ impl<'r, R: Remembered> ReadRecord<'r, R> {
     }
 }
 
-/// The bucket of the CPU that may make an entry first. A word of zero is a CPU that has never made one: most likely it is not there.
+/// The bucket of the CPU that may make an entry first. A word of zero belongs to a CPU that has never made one, and most likely does not exist.
 fn first_to_enter(buckets: &[u64], now_q8: u64) -> u64 {
     let used = buckets.iter().copied().filter(|word| *word != 0);
     used.min_by_key(|word| ahead_q8(*word, now_q8)).unwrap_or(0)

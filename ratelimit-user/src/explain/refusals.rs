@@ -1,5 +1,5 @@
-//! What refuses packets of a source now. The packet path itself is asked, about packets of every kind that is counted, and again without
-//! what refused the packet, until the packet would pass.
+//! Finds out what refuses packets of a source now. The packet path decides about a packet of every kind that is counted, and again with the cause of each
+//! refusal lifted, until the packet passes.
 
 use std::rc::Rc;
 
@@ -29,24 +29,24 @@ use super::{
 };
 use crate::policy::Service;
 
-/// No limit refuses a packet for longer: half a year.
+/// The longest time in milliseconds that a limit refuses a packet: half a year.
 const LONGEST_MS: u64 = 1 << 34;
 
-/// Kinds of packets, by the meter that tells them apart.
+/// Kinds of packets, named by a meter that counts them.
 const KINDS: [Meter; 3] = [Meter::Packets, Meter::Syns, Meter::Fragments];
 
-/// What becomes of packets of a source.
+/// The verdict on packets of a source, and everything that refuses them.
 pub(super) struct Refusals {
-    /// What becomes of the next packet, of the smallest size and for no service.
+    /// The verdict on the next packet, of the smallest size and for no service.
     pub(super) verdict: &'static str,
-    /// Why, by the names that `stats` counts under.
+    /// The reason of the verdict, by its name in `stats`.
     pub(super) reason: String,
-    /// Everything that refuses packets now, in the order in which it is asked.
+    /// Everything that refuses packets now, in the order in which the packet path checks it.
     pub(super) all: Vec<ExplainedRefusal>,
 }
 
 impl Refusals {
-    /// Asks about packets for no service, and for each of these services.
+    /// Finds the refusals of packets for no service, and of packets for each of these services.
     pub(super) fn of<'p, R: Remembered>(
         record: &ReadRecord<'_, R>,
         setting: &ExplainContext<'_>,
@@ -69,7 +69,7 @@ impl Refusals {
             let Some(index) = setting.names.services.of(service.name()) else { continue };
             asking.service = Some(service.name());
             asking.number = index as u32 + 1;
-            // What refuses packets whatever they are for has been told.
+            // Refusals of packets for every service are recorded already.
             let of_service = asking.ask(Meter::Packets, Rc::clone(&passes.lifted));
             asking.ask_cpus(index as u32, &of_service.lifted);
             let told = Rc::new(of_service.lifted.and(&of_all_kinds));
@@ -78,7 +78,7 @@ impl Refusals {
         Self { verdict, reason, all: asking.refusals }
     }
 
-    /// For how long packets for a service, or for none, are refused for a reason. `plain`: packets of every kind, and not only some kinds.
+    /// How long packets for a service, or for none, are refused for a reason. `plain`: only refusals of packets of every kind.
     pub(super) fn for_ms(&self, reason: &str, service: Option<&str>, plain: bool) -> Option<u64> {
         let is_it = |one: &&ExplainedRefusal| {
             !one.some_cpus
@@ -90,8 +90,8 @@ impl Refusals {
     }
 }
 
-/// For how long one limit refuses packets of a source: packets for the service of a number, of the kind that the meter counts. The packet path is asked
-/// on tables where everything but the words of this limit is lifted. `None` if a packet passes now, or none ever does.
+/// How long one limit refuses packets of a source: packets for the service of a number, of the kind that the meter counts. The packet path decides
+/// with everything lifted but the words of this limit. `None` if a packet passes now, or none ever does.
 pub(super) fn alone_ms<R: Remembered>(
     record: &ReadRecord<'_, R>,
     source: Address,
@@ -102,8 +102,8 @@ pub(super) fn alone_ms<R: Remembered>(
     refused_alone(record, source, number, meter, words)?.1
 }
 
-/// For how long one of the prefixes around a source refuses its packets, found as [`alone_ms`] finds it for a limit. The budget for new sources is among
-/// the words of a prefix, because a prefix needs an entry too; a packet that is refused for its own source's entry is not refused by the prefix.
+/// How long one of the prefixes around a source refuses its packets, measured like [`alone_ms`]. The budget for new sources counts as one of
+/// the words of a prefix, because a prefix needs an entry too; a refusal for lack of an entry of the source itself is not the prefix's.
 pub(super) fn prefix_alone_ms<R: Remembered>(
     record: &ReadRecord<'_, R>,
     source: Address,
@@ -114,7 +114,7 @@ pub(super) fn prefix_alone_ms<R: Remembered>(
     if reason == Reason::LimitPrefix { for_ms } else { None }
 }
 
-/// Why a packet is refused where everything but some words is lifted, and for how long, if that ends.
+/// Why a packet is refused with everything lifted but some words, and for how long, if the refusal ends.
 fn refused_alone<R: Remembered>(
     record: &ReadRecord<'_, R>,
     source: Address,
@@ -129,25 +129,25 @@ fn refused_alone<R: Remembered>(
     (reason.verdict() == Verdict::Drop).then(|| (reason, asking.lasts_ms(&scratch, packet, reason)))
 }
 
-/// Questions about packets of one source.
+/// An inquiry about packets of one source, and the refusals that it has found.
 struct SourceInquiry<'a, R: Remembered> {
     record: &'a ReadRecord<'a, R>,
     source: Address,
     /// The service that packets are for.
     service: Option<&'a str>,
-    /// Its number in the kernel.
+    /// The number of that service in the kernel: one more than its index.
     number: u32,
     refusals: Vec<ExplainedRefusal>,
 }
 
-/// What it takes for a packet to pass.
+/// How a packet passes: the reason, and what had to be lifted.
 struct Passes {
     reason: Reason,
     lifted: Rc<Lifted>,
 }
 
 impl<R: Remembered> SourceInquiry<'_, R> {
-    /// Asks about the kinds of packets that one of these sets counts apart from others.
+    /// Asks about the kinds of packets that one of these sets has limits for.
     fn ask_further(&mut self, sets: &[&LimitSet], mut lifted: Rc<Lifted>) -> Rc<Lifted> {
         let policy = self.record.policy;
         for kind in KINDS.into_iter().skip(1) {
@@ -172,10 +172,10 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         }
     }
 
-    /// Asks what a packet would find on each CPU, where it would pass on the one that has most left of a total: others may have nothing.
+    /// Asks about a packet on each CPU, if it passes on the CPU that holds most of a total: other CPUs may hold nothing.
     fn ask_cpus(&mut self, total: u32, lifted: &Rc<Lifted>) {
         let packet = self.packet(Meter::Packets);
-        // A CPU that has taken nothing yet may not be there at all.
+        // A CPU that holds nothing yet may not exist.
         let shares = self.record.shares(total).into_iter().filter(|share| *share != Share::EMPTY);
         let refused = shares.filter_map(|share| {
             let scratch = ScratchTables::new(self.record, Rc::clone(lifted)).with_share(total, &share);
@@ -201,7 +201,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         });
     }
 
-    /// Asks about a kind of packets until one would pass, or nothing more can be lifted.
+    /// Asks about a kind of packets with more and more lifted, until a packet passes or nothing more can be lifted.
     fn ask(&mut self, kind: Meter, mut lifted: Rc<Lifted>) -> Passes {
         let packet = self.packet(kind);
         let mut seen: Vec<Reason> = Vec::new();
@@ -211,7 +211,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
             if reason.verdict() != Verdict::Drop {
                 return Passes { reason, lifted };
             }
-            // What refuses by the negative cache has a limit behind it that refuses for the same reason.
+            // Behind a refusal by the negative cache is a limit that refuses for the same reason.
             for reason in [ends, reason] {
                 if seen.contains(&reason) {
                     continue;
@@ -235,7 +235,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         }
     }
 
-    /// What refuses a packet, and what it ends for: a service may let it pass, and then the host may have nothing left for it.
+    /// The reason of the limiter, and the reason that the packet ends with: a service on trial may let it pass, and then the host's total may refuse it.
     fn end(&self, scratch: &ScratchTables<'_, R>, packet: Packet) -> (Reason, Reason) {
         let policy = self.record.policy;
         let reason = scratch.judge(packet, SMALLEST_FRAME);
@@ -266,7 +266,7 @@ impl<R: Remembered> SourceInquiry<'_, R> {
         }
     }
 
-    /// Until a packet that is sent again is not refused for a reason any more; `None` if that never ends.
+    /// Milliseconds until a packet that is sent again is no longer refused for a reason; `None` if that never ends.
     fn lasts_ms(&self, refused: &ScratchTables<'_, R>, packet: Packet, reason: Reason) -> Option<u64> {
         if let (Reason::Blocked, Some(entry)) = (reason, self.record.listed) {
             let left_ns = entry.blocked_until_ns.saturating_sub(self.record.now_ns);

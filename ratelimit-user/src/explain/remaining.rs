@@ -1,4 +1,4 @@
-//! What is left of the limits of many sources: a few look-ups each, without asking the packet path what becomes of their next packets.
+//! What is left of the limits of many sources: a few look-ups for each, without running the packet path.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,11 @@ use super::{
     user,
 };
 
-/// Waits are not asked for.
+/// Does not ask the packet path how long a limit refuses.
 const NO_WAIT: &Wait<'static> = &|_, _, _| None;
 
-/// What is left of each limit that packets of a source are counted under, and whose limit it is: of every source, of a service for each of its
-/// sources, of its user. Nothing for a source on the allow list.
+/// What is left of each limit on packets of a source, with the owner of the limit: every source, a service for each of its
+/// sources, or the user. Empty for a source on the allow list.
 pub fn of_source<R: Remembered>(
     remembered: &R,
     setting: &ExplainContext<'_>,

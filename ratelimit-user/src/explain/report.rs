@@ -11,15 +11,15 @@ pub struct Explanation {
     pub address: String,
     /// The moment that the answer is about: UTC, RFC 3339.
     pub at: String,
-    /// What the policy takes for one source: the address, cut to its prefix length.
+    /// The source that the address belongs to: the address, cut to the prefix length of a source.
     pub source: String,
     /// `enforce` or `monitor`.
     pub mode: String,
-    /// What becomes of the next packet of the address, of the smallest size and for no service: `pass`, `drop`, or `would_drop` on trial.
+    /// The verdict on the next packet of the address, of the smallest size and for no service: `pass`, `drop`, or `would_drop` on trial.
     pub verdict: String,
-    /// Why that becomes of the packet, by the names that `stats` counts under.
+    /// The reason of the verdict, by its name in `stats`.
     pub reason: String,
-    /// Everything that refuses some packets of the address now, in the order in which the packet path asks.
+    /// Everything that refuses some packets of the address now, in the order in which the packet path checks it.
     pub refusals: Vec<ExplainedRefusal>,
     /// Entries of the allow list around the address, longest prefix first.
     pub allowed_by: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Explanation {
     pub own: SourceState,
     /// The prefixes around the address, narrowest first.
     pub prefixes: Vec<PrefixState>,
-    /// What everybody together has left of the total of the host, as far as this source may take it.
+    /// What is left of the totals of the host, as far as this source may use it.
     #[serde(default)]
     pub host: Vec<LimitState>,
     /// Services that have limits.
@@ -46,46 +46,46 @@ pub struct Explanation {
 pub struct LastDrop {
     /// How long ago the packet was refused.
     pub ms_ago: u64,
-    /// Everything else that is known of the packet.
+    /// Everything else that is known about the packet.
     #[serde(flatten)]
     pub packet: Dropped,
 }
 
-/// Something that refuses packets now.
+/// A refusal of packets that holds now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedRefusal {
-    /// The reason, by the names that `stats` counts under.
+    /// The reason, by its name in `stats`.
     pub reason: String,
-    /// Which packets are refused: `packets`, all of them; `syns`, packets that open a connection; `fragments`, pieces of larger packets.
+    /// The packets that are refused: `packets`, all of them; `syns`, packets that open a connection; `fragments`, pieces of larger packets.
     pub applies_to: String,
-    /// Of `packets`, those that pass all the same: `syns`, `fragments`. A source that has limits for these alone has state with them, and without state with others.
+    /// Kinds of `packets` that pass all the same: `syns`, `fragments`. A source that has limits for these alone has state with them, and without state with others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<String>,
-    /// Whether only packets are refused that come in on some CPUs, which have nothing left of what they took from a total.
+    /// Whether only packets that arrive on some CPUs are refused: CPUs that hold nothing of a total.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub some_cpus: bool,
     /// The service, if only packets for one service are refused.
     pub service: Option<String>,
-    /// Until the first packet may pass, if no other packet does before; for good when absent.
+    /// Milliseconds until the first packet may pass, if no other packet does before; absent if the refusal has no end.
     pub for_ms: Option<u64>,
     /// Whether refused packets pass anyway, because the policy or the service is on trial.
     pub waived: bool,
 }
 
-/// A block that holds.
+/// A block that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockMatch {
     /// The prefix, as CIDR.
     pub prefix: String,
-    /// When the block ends: UTC, RFC 3339; for good when absent.
+    /// When the block ends: UTC, RFC 3339; absent if it has no end.
     pub until: Option<String>,
-    /// Seconds left; for good when absent.
+    /// Seconds until the block ends; absent if it has no end.
     pub seconds_left: Option<u64>,
-    /// What the operator said.
+    /// The reason that the operator gave.
     pub reason: Option<String>,
 }
 
-/// A user, and what all its addresses together have left.
+/// A user, and what is left for all its addresses together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserState {
     /// Name of the user.
@@ -101,17 +101,17 @@ pub struct UserState {
 /// One source under one set of limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceState {
-    /// What answers for the source: `entry`, its own; `cell`, one that it shares with others, because it has no entry; `none`,
+    /// What holds the state of the source: `entry`, its own; `cell`, one that it shares with others, because it has no entry; `none`,
     /// because its first packet makes an entry.
     pub state: String,
     /// The cell of the source, if there is a prefilter.
     pub cell: Option<CellState>,
     /// The negative entry of the source, if it was over a limit and is refused without a look at its buckets.
     pub denied: Option<NegativeEntry>,
-    /// Until the source may get the entry that its next packet needs; absent if it needs none, or may get one now.
+    /// Milliseconds until the source may get the entry that its next packet needs; absent if it needs none, or may get one now.
     #[serde(default)]
     pub no_room_for_ms: Option<u64>,
-    /// For how long the source still counts as real, because it showed a connection: what others forge around it does not concern it then.
+    /// Milliseconds for which the source still counts as proven: forged packets around it do not concern it until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven_for_ms: Option<u64>,
     /// Limits of the source. Without an entry, these are the limits as the source would find them.
@@ -138,7 +138,7 @@ pub struct CellState {
 pub struct NegativeEntry {
     /// The reason, by the names that `stats` counts under.
     pub reason: String,
-    /// For how long the source is refused.
+    /// Milliseconds for which the source is refused.
     pub for_ms: u64,
 }
 
@@ -149,53 +149,53 @@ pub struct LimitState {
     pub rate: String,
     /// What the limit counts.
     pub meter: String,
-    /// Units that the limit gives at once, as typed.
+    /// The burst in units, as typed.
     pub burst: u64,
-    /// Units that the limit gives at once, less what is kept back for the lag of the clock and for CPUs that charge at the same time.
+    /// The burst in units, less what is kept back for the lag of the clock and for CPUs that charge at the same time.
     pub capacity: u64,
     /// Units that would be admitted now.
     pub left: u64,
-    /// Until the bucket is full again; 0 if it is.
+    /// Milliseconds until the bucket is full again; 0 if it is full.
     pub full_in_ms: u64,
-    /// Until this limit admits the next packet, whatever other limits say; absent if the limit admits one now.
+    /// Milliseconds until this limit admits the next packet, whatever other limits decide; absent if the limit admits one now.
     pub refused_for_ms: Option<u64>,
-    /// Units of `left` that this host holds by a lease, of a limit that holds on all hosts together; the rest it has without a lease.
+    /// Units of `left` that this host holds by a lease, for a limit that holds on all hosts together; the other units need no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,
 }
 
-/// A prefix around the source, and what all its addresses together have left.
+/// A prefix around the source, and what is left for all its addresses together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefixState {
     /// The prefix, as CIDR.
     pub prefix: String,
     /// The prefix may have this many times what one source may have.
     pub multiple: u64,
-    /// What answers for the prefix: `entry` or `cell`, as for a source.
+    /// What holds the state of the prefix: `entry` or `cell`, as for a source.
     pub state: String,
     /// Packets of the smallest size that the prefix may have at once.
     pub capacity: u64,
     /// Packets of the smallest size that would be admitted now.
     pub left: u64,
-    /// Until the bucket is full again; 0 if it is.
+    /// Milliseconds until the bucket is full again; 0 if it is full.
     pub full_in_ms: u64,
-    /// Until the next packet is admitted; absent if it is admitted now.
+    /// Milliseconds until the next packet is admitted; absent if it is admitted now.
     pub refused_for_ms: Option<u64>,
-    /// The part of its own limits that each source of the prefix may have, in percent, because the sources together want too much; absent if it is all.
+    /// The fair share of each source of a crowded prefix, in percent of its own limits; absent if the prefix is not crowded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<u64>,
 }
 
-/// What holds for one service.
+/// The state of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceState {
     /// Name of the service.
     pub service: String,
     /// `drop` or `monitor`.
     pub on_limit: String,
-    /// What the source may have of the service.
+    /// The state of the source under the service's limits per source.
     pub per_source: Option<SourceState>,
-    /// What everybody together has left, as far as this source may take it.
+    /// What is left of the service's totals, as far as this source may use it.
     pub totals: Vec<LimitState>,
     /// How SYNs of the service are answered.
     pub syn_cookies: Option<SynCookies>,
@@ -206,6 +206,6 @@ pub struct ServiceState {
 pub struct SynCookies {
     /// The rate above which SYNs are answered with cookies.
     pub threshold: String,
-    /// For how long SYNs are still answered with cookies; absent if they are not now.
+    /// Milliseconds for which SYNs are still answered with cookies; absent if they are not now.
     pub active_for_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The tables of the packet path for one packet that nobody sent: read from the record, written to memory.
+//! Tables for the packet path with one packet that nobody sent: reads come from the record, writes go to memory.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -27,52 +27,52 @@ use super::{
     remembered::Remembered,
 };
 
-/// Where the second half of a share begins: until when there is no more.
+/// The first word of the second half of a share: until when the total is spent.
 const REFUSED_UNTIL: usize = Share::EMPTY.pool_q8.len();
 
-/// A word of a value.
+/// One word of a row.
 pub(super) type ScratchWord = (Row, usize);
 
-/// All words of a row.
+/// All words of a row, with their places.
 pub(super) fn all_words(row: Row) -> impl Iterator<Item = ScratchWord> {
     (0..RowWords::default().len()).map(move |place| (row, place))
 }
 
-/// What does not refuse packets any more, so that it can be seen what else would.
+/// What is lifted: causes that are made to refuse nothing, so that other causes show.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lifted {
     block: bool,
-    /// Words that always read like this.
+    /// Words with fixed values, which refuse nothing.
     words: HashMap<ScratchWord, u64>,
-    /// The words of one limit, if every other word that can refuse packets is lifted.
+    /// The words of one limit, if all other words that can refuse packets are lifted.
     alone: Option<Vec<ScratchWord>>,
 }
 
 impl Lifted {
-    /// Everything is lifted but the limit that has these words.
+    /// Lifts everything but the limit with these words.
     pub(super) fn all_but(words: Vec<ScratchWord>) -> Self {
         Self { block: true, alone: Some(words), ..Self::default() }
     }
 
-    /// Everything that is lifted here or there.
+    /// Everything that this or the other lifts.
     pub(super) fn and(&self, other: &Self) -> Self {
         let words = self.words.iter().chain(&other.words).map(|(word, value)| (*word, *value));
         Self { block: self.block || other.block, words: words.collect(), alone: None }
     }
 }
 
-/// The tables as a packet finds and leaves them.
+/// The tables as packets find and leave them.
 pub(super) struct ScratchTables<'r, R: Remembered> {
     record: &'r ReadRecord<'r, R>,
     listed: Option<ListEntry>,
     now_ns: u64,
     lifted: Rc<Lifted>,
-    /// What the packets so far have asked for, as they left it.
+    /// The rows that the packets so far have used, as they left them.
     rows: RefCell<HashMap<Row, Option<RowWords>>>,
 }
 
 impl<'r, R: Remembered> ScratchTables<'r, R> {
-    /// The tables as they were read, but for what is lifted.
+    /// The tables as they were read, except for what is lifted.
     pub(super) fn new(record: &'r ReadRecord<'r, R>, lifted: Rc<Lifted>) -> Self {
         let listed = record.listed.map(|entry| ListEntry {
             blocked_until_ns: if lifted.block { 0 } else { entry.blocked_until_ns },
@@ -81,14 +81,14 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         Self { record, listed, now_ns: record.now_ns, lifted, rows: RefCell::default() }
     }
 
-    /// The tables as a CPU finds them that has taken this from a total.
+    /// The tables as a CPU with this share of a total finds them.
     pub(super) fn with_share(self, total: u32, share: &Share) -> Self {
         let words = words(&[&share.pool_q8, &share.refused_until_q8]);
         self.rows.borrow_mut().insert(Row::Share(total), Some(words));
         self
     }
 
-    /// The tables at another moment, if nothing happens until then.
+    /// The tables at a later moment, if no packet comes until then.
     pub(super) fn after_ms(&self, ms: u64) -> Self {
         Self {
             record: self.record,
@@ -99,12 +99,12 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         }
     }
 
-    /// What the packet path decides about a packet.
+    /// The decision of the packet path about a packet.
     pub(super) fn judge(&self, packet: Packet, len: u64) -> Reason {
         pipeline::judge(self, self, self.record.policy, packet, len)
     }
 
-    /// What is lifted once nothing refuses packets for a reason any more that was asked so far; `None` if nothing was found to lift.
+    /// Lifts everything that has been read so far and refuses for a reason; `None` if nothing could be lifted.
     pub(super) fn lift(&self, reason: Reason) -> Option<Rc<Lifted>> {
         let mut lifted = Lifted::clone(&self.lifted);
         let now_q8 = time_q8(self.now_ns);
@@ -120,7 +120,7 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         more.then(|| Rc::new(lifted))
     }
 
-    /// The reasons for which a word can refuse packets, and what it is where it refuses nothing. `full` is a moment at which buckets are full.
+    /// The reasons for which a word can refuse packets, and the value with which it refuses nothing. `full` is a moment at which buckets are full.
     fn relief(&self, (row, place): ScratchWord, full: u64) -> Option<([Reason; 2], u64)> {
         let one = |reason: Reason, value: u64| Some(([reason; 2], value));
         match (row, place) {
@@ -129,7 +129,7 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
             (Row::Prefix(_), _) | (Row::PrefixCell(_), 0) => one(Reason::LimitPrefix, full),
             (Row::Fair(_), 0) => one(Reason::LimitPrefix, 0),
             (Row::Budget(NEW_SOURCES), 0) => one(Reason::NewSourceBudget, full),
-            // Enough for any packet.
+            // A share large enough for any packet.
             (Row::Share(HOST_TOTAL), ..REFUSED_UNTIL) => one(Reason::HostTotal, u64::MAX / 2),
             (Row::Share(_), ..REFUSED_UNTIL) => one(Reason::ServiceTotal, u64::MAX / 2),
             (Row::Source([_, _, group]), _) => {
@@ -145,7 +145,7 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         }
     }
 
-    /// What a word reads because it is lifted.
+    /// The value of a word, if it is lifted.
     fn lifted(&self, word: ScratchWord) -> Option<u64> {
         match &self.lifted.alone {
             None => self.lifted.words.get(&word).copied(),
@@ -154,7 +154,7 @@ impl<'r, R: Remembered> ScratchTables<'r, R> {
         }
     }
 
-    /// The limits of a group: of every source, or of every source at a service.
+    /// The limits of a group: those of every source, or those of a service for each source.
     fn set(&self, group: u64) -> &LimitSet {
         let policy = self.record.policy;
         policy.service(group as u32).map_or(&policy.source.set, |(_, service)| &service.per_source)
@@ -171,10 +171,10 @@ impl<R: Remembered> Rows for ScratchTables<'_, R> {
 
     fn find(&self, row: Row) -> Option<ScratchWord> {
         match row {
-            // A window is one row, whichever of the two tables has it.
+            // A window is one row, in whichever of the two tables it is; here it is in the other one.
             Row::KeptWindow(_) => None,
-            // Every packet here has a source, nobody is told of it, and `explain` shows what the limiter decides, which is what the express
-            // lane repeats.
+            // Every packet here has a source, no daemon hears of it, and `explain` shows the decision of the limiter, which the express
+            // lane only repeats.
             Row::Link(_) | Row::LinkCell(_) | Row::Quiet(_) | Row::Lane => None,
             Row::Budget(budget) if budget != NEW_SOURCES => None,
             _ => self.row(row).map(|row| (row, 0)),
@@ -207,7 +207,7 @@ impl<R: Remembered> Rows for ScratchTables<'_, R> {
         Ok(())
     }
 
-    /// Only windows that are kept would be forgotten elsewhere.
+    /// Nothing to forget: only the table of kept windows forgets rows.
     fn forget(&self, _: Row) {}
 
     fn clock_ns(&self, _: Clock) -> u64 {
@@ -235,7 +235,7 @@ impl<R: Remembered> Leaves for ScratchTables<'_, R> {}
 
 impl<R: Remembered> Stages for ScratchTables<'_, R> {}
 
-/// There is no other program to hand packets to.
+/// There are no other programs to hand packets to.
 impl<R: Remembered> Relay for ScratchTables<'_, R> {
     fn answers(&self) -> bool {
         false

@@ -1,4 +1,4 @@
-//! What holds for packets to one service.
+//! The state of one service: its limits per source, its totals, and its SYN cookies.
 
 use ratelimit_common::{
     abi::{
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::policy::Service;
 
-/// The state of a service; `None` if it limits nothing.
+/// The state of a service; `None` if it has no limits.
 pub(super) fn state<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -51,7 +51,7 @@ pub(super) fn state<R: Remembered>(
     Some(ServiceState { service: service.name().to_owned(), on_limit, per_source, totals, syn_cookies })
 }
 
-/// The limits that a service has for each source; `None` if it has none.
+/// The limits of a service per source; `None` if it has none.
 pub(super) fn group<'p>(setting: &ExplainContext<'p>, name: &str) -> Option<Group<'p>> {
     let index = setting.names.services.of(name)?;
     let service = setting.policy.services().iter().find(|service| service.name() == name)?;
@@ -64,7 +64,7 @@ pub(super) fn group<'p>(setting: &ExplainContext<'p>, name: &str) -> Option<Grou
     })
 }
 
-/// What is left of the total of the host for one party.
+/// What is left of the totals of the host for one party.
 pub(super) fn host<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -78,7 +78,7 @@ pub(super) fn host<R: Remembered>(
     totals(record, setting, HOST_TOTAL, (rates, &setting.kernel.host_totals), party, wait)
 }
 
-/// What is left of the totals for one party: of the shared buckets, and of what CPUs have taken from them.
+/// What is left of totals for one party: in the shared buckets, and in what CPUs hold of them.
 pub(super) fn totals<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -92,7 +92,7 @@ pub(super) fn totals<R: Remembered>(
     let shares = record.shares(number);
     let mut totals = Vec::new();
     for rate in rates {
-        // Places are kept from one policy to the next: there is one per meter, and their order says nothing.
+        // Places are kept from one policy to the next: there is one per meter, and their order means nothing.
         let place = kernel.iter().position(|total| total.limit.meter == rate.meter as u32);
         let Some((place, total)) = place.map(|place| (place, &kernel[place])) else { continue };
         let tolerance_q8 = match party {

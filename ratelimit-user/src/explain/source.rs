@@ -1,4 +1,4 @@
-//! Where the kernel keeps what it knows of an address.
+//! The keys under which the kernel's tables have the state of an address.
 
 use std::net::IpAddr;
 
@@ -21,22 +21,22 @@ use super::{
     window,
 };
 
-/// An address, cut to the prefix that the policy takes for one source.
+/// An address, cut to the prefix of its source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) address: IpAddr,
-    /// As the packet path has it.
+    /// The address in the form that the packet path uses.
     pub(super) seen: Address,
     pub(super) key: SourceKey,
     pub(super) hash: u64,
 }
 
-/// Limits that a source has an account under.
+/// A group of limits that a source has state for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'p> {
-    /// 0 for those of every source, or one more than the index of a service.
+    /// 0 for the limits of every source, or one more than the index of a service.
     pub(super) number: u64,
-    /// The name of that service.
+    /// The name of the service, if the group is a service's.
     pub(super) service: Option<&'p str>,
     pub(super) set: &'p LimitSet,
     pub(super) rates: &'p [Rate],
@@ -52,7 +52,7 @@ impl Source {
         Self { address, seen, key, hash: prefilter::hash(key, policy.prefilter.secret) }
     }
 
-    /// The limits of every source.
+    /// The state of the source under the limits of every source.
     pub(super) fn account<R: Remembered>(
         &self,
         record: &ReadRecord<'_, R>,
@@ -65,7 +65,7 @@ impl Source {
         self.account_in(record, setting, &group, refusals, wait)
     }
 
-    /// Limits of a group.
+    /// The state of the source under the limits of a group.
     pub(super) fn account_in<R: Remembered>(
         &self,
         record: &ReadRecord<'_, R>,

@@ -1,4 +1,4 @@
-//! One source under one set of limits: who answers for it, and what is left.
+//! One source under one set of limits: what holds its state, and what is left.
 
 use ratelimit_common::{
     abi::{
@@ -23,30 +23,30 @@ use super::{
 };
 use crate::policy::{Reserve, is_leased};
 
-/// For how long a limit refuses packets for the service of a number, by its meter and its words: what the packet path answers, or nothing where it is not
+/// How long a limit refuses packets for the service of a number, by the limit's meter and words. The packet path answers, or nothing if it is not
 /// asked.
 pub(super) type Wait<'a> = dyn Fn(u32, Meter, Vec<ScratchWord>) -> Option<u64> + 'a;
 
-/// What is remembered of a source.
+/// The words that the kernel has for a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RememberedSource {
     pub(super) entry: Option<RowWords>,
     pub(super) cell: RowWords,
-    /// Until when the cell is tracked.
+    /// Until when the cell of the source is tracked.
     pub(super) tracked_until_q8: u64,
-    /// The source as negative entries know it.
+    /// The source's tag in negative entries of its cell.
     pub(super) name: u64,
 }
 
-/// The entry judges.
+/// The state of a source that has an entry.
 pub(super) const ENTRY: &str = "entry";
-/// The cell judges.
+/// The state of a source that shares a cell.
 pub(super) const CELL: &str = "cell";
-/// There is no prefilter and no entry yet.
+/// The state of a source without an entry, when there is no prefilter.
 const NONE: &str = "none";
 
 impl SourceState {
-    /// The state under limits whose places in the entry are known.
+    /// The state of a source under limits whose places in the entry are known.
     pub(super) fn of_pairs(
         known: &RememberedSource,
         set: &LimitSet,
@@ -58,7 +58,7 @@ impl SourceState {
         let is_tracked = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
         let cell = Level::of(known.cell[0], share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
-        // Without a prefilter an entry always counts; with one only behind a tracked cell.
+        // Without a prefilter an entry always counts; with a prefilter it counts only if the cell is tracked.
         let entry = known.entry.filter(|_| is_tracked || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {
@@ -95,7 +95,7 @@ impl SourceState {
         }
     }
 
-    /// What the source has to show: untracked sources are the first to go when something is full.
+    /// The party of the source: untracked sources are refused first when a total runs out.
     pub(super) fn party(&self) -> Party {
         match self.proven_for_ms {
             Some(_) => Party::Proven,
@@ -105,14 +105,14 @@ impl SourceState {
     }
 }
 
-/// For how long the source of a bucket still counts as proven.
+/// Milliseconds for which the source of a bucket still counts as proven; `None` if it does not.
 fn proven_for_ms(bucket: &RowWords, now_q8: u64) -> Option<u64> {
     let left_q8 = bucket[MAX_LIMITS].wrapping_sub(now_q8);
     let proven = fair::party(bucket[MAX_LIMITS], now_q8) == Party::Proven;
     proven.then(|| ms(left_q8 >> gcra::TIME_FRAC_BITS))
 }
 
-/// One limit as it is shown. How long it refuses packets is left to the packet path.
+/// One limit and its level. How long the limit refuses packets is filled in by the packet path.
 pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitState {
     LimitState {
         rate: rate.to_string(),
@@ -126,24 +126,24 @@ pub(super) fn limit_state(rate: &Rate, limit: &Limit, level: Level) -> LimitStat
     }
 }
 
-/// What the smallest thing that a limit counts costs under it.
+/// The charge of the smallest unit that a limit counts: a frame of the smallest size, or one packet.
 pub(super) fn unit_q8(limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, SMALLEST_FRAME) } else { limit.cost_fp }
 }
 
-/// What the smallest packet costs that any limit of the set applies to: one that opens nothing and is no fragment, if there are limits for
-/// such.
+/// The charge of the smallest packet under the limit where it costs most: a plain packet, neither SYN nor fragment, if there are limits for
+/// such packets.
 pub(super) fn sample_q8(set: &LimitSet) -> u64 {
     dearest(set).map_or(0, |limit| unit_q8(&limit))
 }
 
-/// The meter that the packet of [`sample_q8`] is told by.
+/// The meter of the limit behind [`sample_q8`].
 pub(super) fn sample_meter(set: &LimitSet) -> Meter {
     let of = |limit: Limit| Meter::ALL.into_iter().find(|meter| *meter as u32 == limit.meter);
     dearest(set).and_then(of).unwrap_or(Meter::Packets)
 }
 
-/// The limit under which that packet costs most.
+/// The limit under which the packet of [`sample_q8`] costs most.
 fn dearest(set: &LimitSet) -> Option<Limit> {
     let of = |plain: bool| {
         let applies = |limit: &&Limit| !plain || counts_every_packet(limit.meter);
@@ -152,7 +152,7 @@ fn dearest(set: &LimitSet) -> Option<Limit> {
     of(true).filter(|limit| unit_q8(limit) > 0).or_else(|| of(false))
 }
 
-/// Whether a meter counts more than SYNs or fragments alone.
+/// Whether a meter counts every packet, not only SYNs or fragments.
 pub(super) fn counts_every_packet(meter: u32) -> bool {
     [Meter::Packets as u32, Meter::Bytes as u32].contains(&meter)
 }
@@ -168,15 +168,15 @@ fn negative_entry(known: &RememberedSource, now_q8: u64) -> Option<NegativeEntry
     let reason = match prefilter::denied_by(word) {
         NegativeCause::Bytes => Reason::LimitBytes,
         NegativeCause::Packets => Reason::LimitPackets,
-        // The list and the totals themselves say more.
+        // The list and the totals themselves are explained in more detail elsewhere.
         NegativeCause::Blocked | NegativeCause::Shared => return None,
     };
     let left_ns = prefilter::denied_for_q8(word, now_q8) >> gcra::TIME_FRAC_BITS;
     Some(NegativeEntry { reason: reason.name().to_owned(), for_ms: ms(left_ns) })
 }
 
-/// Each rate with its place in the set. Places are kept from one policy to the next, so their order says nothing; the price does. Of two
-/// with one price the one whose burst is nearer is meant, because little is ever kept back of it.
+/// Each rate with its place in the set. Places are kept from one policy to the next, so their order means nothing; a rate is found by its price. Of two places
+/// with one price, the one with the nearer burst is right, because little of a burst is ever kept back.
 pub(super) fn pairs(set: &LimitSet, rates: &[Rate], reserve: Option<Reserve>) -> Vec<(Rate, usize)> {
     let mut pairs: Vec<(Rate, usize)> = Vec::new();
     for rate in rates {
@@ -199,7 +199,7 @@ fn is_priced(slot: &Limit, limit: &Limit) -> bool {
         == (limit.meter, limit.cost_fp, limit.frac_bits)
 }
 
-/// The places of all buckets that a rate has: its own, and that of its margin, which is what refuses packets above a soft limit.
+/// The places of all buckets of a rate: its own, and that of its margin, which refuses packets above a soft limit.
 pub(super) fn places(set: &LimitSet, rate: &Rate, own: usize) -> Vec<usize> {
     let margin = match (rate.manner.margin(true), rate.limit()) {
         (percent @ 1.., Ok(limit)) => Some(Rate::widened(&limit, percent)),
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A set with these rates in these places, each with a little kept back of its burst.
+    /// A set with these rates at these places, with a little of each burst kept back.
     fn set(rates: &[(&str, usize)]) -> LimitSet {
         let mut set = LimitSet::NONE;
         for (rate, place) in rates {
@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn a_rate_finds_its_place_by_price_and_of_two_with_one_price_by_burst() {
         for rates in [
-            // Alike but for the price: the same second of burst.
+            // The limits differ only in price: each burst lasts one second.
             [("100 packets/s burst 100", 2), ("10 packets/s burst 10", 0), ("1 MB/s burst 1 MB", 1)],
-            // Alike but for the burst.
+            // The limits differ only in burst.
             [("40 packets/s burst 64", 3), ("40 packets/s burst 100", 1), ("40 packets/s burst 80", 0)],
         ] {
             let wanted: Vec<(Rate, usize)> =

@@ -1,4 +1,4 @@
-//! Whose address it is, and what all addresses of that user have left together.
+//! The user of an address, and what is left for all addresses of that user together.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::{
     window,
 };
 
-/// The user that the lists have for the address.
+/// The state of the user that the lists name for the address.
 pub(super) fn state<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -28,7 +28,7 @@ pub(super) fn state<R: Remembered>(
         setting.names.users.iter().find(|(place, _)| *place == index as usize).map(|(_, name)| name)?;
     let user = setting.policy.users().get(name)?;
     let set = &record.user_limits;
-    // Users have no prefilter: their buckets are always there.
+    // Users have no prefilter: their buckets always exist.
     let row = Row::User(index);
     let known = RememberedSource {
         entry: Some(record.place(row)),

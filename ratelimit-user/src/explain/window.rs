@@ -24,7 +24,7 @@ use super::{
     source_state::{Wait, ms},
 };
 
-/// The windows of one source in a group.
+/// The state of the windows of one source in a group.
 pub(super) fn of_source<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -41,7 +41,7 @@ pub(super) fn of_source<R: Remembered>(
     })
 }
 
-/// The windows of the user whose address it is.
+/// The state of the windows of a user.
 pub(super) fn of_user<R: Remembered>(
     record: &ReadRecord<'_, R>,
     setting: &ExplainContext<'_>,
@@ -60,7 +60,7 @@ fn states<R: Remembered>(
     row: impl Fn(usize, &WindowLimit) -> Row,
     wait: impl Fn(Meter, Vec<ScratchWord>) -> Option<u64>,
 ) -> Vec<LimitState> {
-    // All windows of the set that count a rate in this one.
+    // All windows of the set that count a rate with these window parameters.
     let counted_in = |window: Window, rate: &Rate| {
         let meter = rate.meter as u16;
         (0..SET_WINDOWS).filter_map(move |place| {
@@ -74,7 +74,7 @@ fn states<R: Remembered>(
         let Ok(window) = rate.window(0) else { continue };
         let Some((place, limit)) = counted_in(window, rate).next() else { continue };
         let mut state = state(rate, limit, record.place(row(place, limit)), setting.now_ns);
-        // What refuses packets above a soft limit is the window of its margin.
+        // Packets above a soft limit are refused by the window of its margin.
         let margin =
             rate.window(rate.manner.margin(true)).into_iter().flat_map(|wide| counted_in(wide, rate));
         let all = margin.chain([(place, limit)]).flat_map(|(place, limit)| all_words(row(place, limit)));
@@ -88,7 +88,7 @@ fn state(rate: &Rate, limit: &WindowLimit, words: RowWords, now_ns: u64) -> Limi
     let window = &limit.window;
     let length_ns = window.length_ns.max(1);
     let rest_ns = length_ns - now_ns % length_ns;
-    // Until nothing of it counts any more.
+    // The time until nothing that is counted now counts any more.
     let (used, full_ns) = match limit.kind {
         kind if kind == WindowKind::Fixed as u16 => (fixed::used(words[0], window, now_ns), rest_ns),
         kind if kind == WindowKind::Weighted as u16 => {

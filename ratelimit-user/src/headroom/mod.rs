@@ -1,10 +1,10 @@
-//! Whether the host could take more than it gets. Elastic limits give their extra only while it could.
+//! Headroom: whether the host could take more traffic than it gets. Elastic limits give their margin only while there is headroom.
 //!
 //! ```text
 //! files of the kernel -> sample -> reading -> headroom
 //! ```
 //!
-//! Only a sample touches files. Marks and hysteresis are arithmetic: whoever makes up a reading gets the answer a host would get.
+//! Only a sample reads files. Marks and hysteresis are arithmetic, so a made-up reading gets the answer that a host would get.
 
 mod percent;
 mod pressure;
@@ -19,15 +19,15 @@ pub use percent::Percent;
 pub use reading::HeadroomReading;
 pub use sample::Sample;
 
-/// Readings in a row with something above its high mark that end headroom: one alone may be a hiccup.
+/// Readings in a row with a value at or above its high mark that end headroom: one alone may be a hiccup.
 pub const STRAINED_READINGS: u32 = 2;
-/// Readings in a row with everything below its low mark that bring it back.
+/// Readings in a row with every value below its low mark that bring headroom back.
 pub const CALM_READINGS: u32 = 10;
 
-/// The headroom over time, a reading a second.
+/// The state of headroom over time, with one reading a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headroom {
-    /// Why there is none.
+    /// Why headroom was lost; `None` while there is headroom.
     lost: Option<String>,
     /// Readings in a row that call for a change.
     streak: u32,
@@ -35,22 +35,22 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// Whether there is some.
+    /// Whether there is headroom.
     pub fn is_there(&self) -> bool {
         self.lost.is_none()
     }
 
-    /// Why headroom was lost, if it is.
+    /// Returns why headroom was lost, if it is lost now.
     pub fn reason(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// How often it was lost or came back.
+    /// Returns how often headroom was lost or came back.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Takes one reading.
+    /// Returns the state after one more reading.
     #[must_use]
     pub fn after(self, reading: &HeadroomReading) -> Self {
         let (calls_for_change, enough) = match &self.lost {

@@ -1,30 +1,30 @@
-//! A share of something, to the hundredth of a percent that the kernel shows.
+//! A percentage with two decimals, as the kernel shows it.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Hundredths of a percent.
+/// A percentage, kept in hundredths of a percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Percent(u32);
 
-/// Hundredths in everything there is.
+/// Hundredths of a percent in 100 %.
 const WHOLE: u64 = 10_000;
 
 impl Percent {
-    /// So many whole percent.
+    /// Makes a percentage from whole percent.
     pub const fn new(percent: u32) -> Self {
         Self(percent * 100)
     }
 
-    /// A part of a whole, at most all of it; `None` of nothing.
+    /// Returns the percentage that `part` is of `whole`, at most 100 %; `None` if the whole is 0.
     pub fn of(part: u64, whole: u64) -> Option<Self> {
         let share = (u128::from(part) * u128::from(WHOLE)).checked_div(whole.into())?;
         Some(Self(share.min(WHOLE.into()) as u32))
     }
 
-    /// As a number that can be compared with a mark.
+    /// Returns the hundredths of a percent, which can be compared with a mark.
     pub(super) const fn hundredths(self) -> u64 {
         self.0 as u64
     }
@@ -33,7 +33,7 @@ impl Percent {
 impl FromStr for Percent {
     type Err = ();
 
-    /// `54.51`, with at most two decimals.
+    /// Parses a percentage such as `54.51`, with at most two decimals.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -57,7 +57,7 @@ impl From<Percent> for f64 {
 
 impl From<f64> for Percent {
     fn from(percent: f64) -> Self {
-        // Saturates; what is not a number is nothing.
+        // The cast saturates, and turns NaN into 0.
         Self((percent * 100.0).round() as u32)
     }
 }

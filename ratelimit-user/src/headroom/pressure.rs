@@ -2,7 +2,7 @@
 
 use super::percent::Percent;
 
-/// The average over ten seconds of the time in which some task waited.
+/// Parses the share of the last ten seconds in which some task waited for a CPU.
 pub(super) fn parse(text: &str) -> Result<Percent, String> {
     let some =
         text.lines().find_map(|line| line.strip_prefix("some ")).ok_or("no line starts with \"some\"")?;

@@ -1,4 +1,4 @@
-//! One look at how loaded the host is, and the marks it is held against.
+//! One reading of the host's load, and the marks that it is compared with.
 
 use std::fmt;
 
@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use super::percent::Percent;
 
-/// What was measured since the reading before. What could not be is absent and does not count.
+/// The load since the reading before. A value that could not be measured is absent and does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeadroomReading {
     /// Share of the last ten seconds in which some task waited for a CPU.
     pub cpu_pressure_percent: Option<Percent>,
-    /// Share of its time that the busiest CPU spent on softirqs. Not the average: a queue of a network card has one CPU, and when that is
-    /// at its end packets are lost whatever the others do.
+    /// Share of its time that the busiest CPU spent on softirqs. The average would not do: a queue of a network card has one CPU, and when
+    /// that CPU is busy all the time, packets are lost whatever the others do.
     pub softirq_percent: Option<Percent>,
     /// Packets that all CPUs dropped because a backlog was full.
     pub dropped: Option<u64>,
-    /// Times that the CPU with the most stopped taking packets although there were more.
+    /// How often the most squeezed CPU stopped taking packets although there were more.
     pub squeezed: Option<u64>,
     /// Packets that wait in the longest backlog.
     pub backlog: Option<u64>,
 }
 
-/// Where headroom ends, and where it may come back.
+/// The values at which headroom ends and below which it may come back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    /// From here on the host is strained.
+    /// The host is strained from this value on.
     pub(super) high: u64,
-    /// Below this it is calm.
+    /// The host is calm below this value.
     pub(super) low: u64,
 }
 
-/// A host at seventy percent of its CPUs has 10 to 20 here; at half the time somebody always waits.
+/// A host that uses seventy percent of its CPUs has a CPU pressure of 10 to 20 %; at 50 % some task waits half of the time.
 pub(super) const CPU_PRESSURE: Mark =
     Mark { high: Percent::new(50).hundredths(), low: Percent::new(25).hundredths() };
-/// What is left of that CPU is for the application; a larger share, and a burst fills the queue.
+/// The rest of the busiest CPU's time is for the application; with a larger share of softirqs, a burst fills the queue.
 pub(super) const SOFTIRQ: Mark =
     Mark { high: Percent::new(70).hundredths(), low: Percent::new(35).hundredths() };
-/// A few may be one burst; none is calm.
+/// A few dropped packets in a second may be one burst; a calm host drops none.
 pub(super) const DROPPED: Mark = Mark { high: 10, low: 1 };
-/// A round that ends early has taken 300 packets or 2 ms (`netdev_budget`, `netdev_budget_usecs`): a fifth of the time or 30 000 packets.
+/// A squeezed round has taken 300 packets or 2 ms (`netdev_budget`, `netdev_budget_usecs`), so 100 in a second are 30 000 packets or a fifth of the time.
 pub(super) const SQUEEZED: Mark = Mark { high: 100, low: 50 };
-/// Half of what the kernel lets wait before it drops (`netdev_max_backlog`, 1000 unless somebody changed it).
+/// Half of the packets that the kernel lets wait before it drops (`netdev_max_backlog`, 1000 by default).
 pub(super) const BACKLOG: Mark = Mark { high: 500, low: 250 };
 
 impl HeadroomReading {
-    /// What is above its high mark, as a sentence; also that nothing was measured, because headroom must be seen to be given away.
+    /// Describes the values at or above their high mark. If nothing was measured, that is a strain too: margins are given only where headroom is measured.
     pub(super) fn strain(&self) -> Option<String> {
         if self.measured().next().is_none() {
             return Some("nothing of the host's load can be measured".to_owned());
@@ -59,12 +59,12 @@ impl HeadroomReading {
         (!strained.is_empty()).then(|| strained.join("; "))
     }
 
-    /// Whether everything that was measured is below its low mark, and something was.
+    /// Whether at least one value was measured, and every measured value is below its low mark.
     pub(super) fn is_calm(&self) -> bool {
         self.measured().next().is_some() && self.measured().all(|(value, mark, _)| value < mark.low)
     }
 
-    /// Each value with its mark, and what to say when it is above it.
+    /// Returns each measured value with its mark, and the sentence for a value at or above the high mark.
     fn measured(&self) -> impl Iterator<Item = (u64, Mark, String)> {
         let share = |value: Option<Percent>, mark: Mark, what: &str| {
             let high = mark.high / 100;

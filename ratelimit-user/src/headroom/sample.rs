@@ -1,4 +1,4 @@
-//! The kernel's files at one moment.
+//! A sample: the contents of the kernel's files about load at one moment.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
     stat::{self, CpuTime},
 };
 
-/// What the files said, or for each that did not say anything why.
+/// The values read from the files, or for each file why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pressure: Result<Percent, String>,
@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads the files below `proc`, the place of the kernel's process file system.
+    /// Reads the files below `proc`, where the kernel's process file system is mounted.
     pub fn read(proc: &Path) -> Self {
         Self {
             pressure: file(proc, "pressure/cpu", pressure::parse).map_err(|problem| {
@@ -32,7 +32,7 @@ impl Sample {
         }
     }
 
-    /// What happened since the sample before. What counts up needs one.
+    /// Returns the reading for the time since the sample before. Values that are differences of counters are absent without one.
     pub fn since(&self, before: Option<&Self>) -> HeadroomReading {
         let cpus = before.and_then(|before| before.cpus.as_ref().ok()).zip(self.cpus.as_ref().ok());
         let queues = before.and_then(|before| before.queues.as_ref().ok()).zip(self.queues.as_ref().ok());
@@ -46,12 +46,12 @@ impl Sample {
         }
     }
 
-    /// What is not measured and why, as sentences.
+    /// Returns sentences about the values that are not measured, and why.
     pub fn notes(&self) -> Vec<String> {
         self.problems().into_iter().flatten().collect()
     }
 
-    /// The notes on what the sample before did measure. A file that stays broken is said once, also if it breaks differently.
+    /// Returns the notes on values that the sample before did measure. A file that stays broken is mentioned once, also if the error changes.
     pub fn new_notes(&self, before: Option<&Self>) -> Vec<String> {
         let known = before.map(Self::problems).unwrap_or_default();
         let new = self.problems().into_iter().zip(known).filter(|(_, known)| known.is_none());

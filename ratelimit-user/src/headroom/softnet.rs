@@ -6,17 +6,17 @@
 //! 13 and 14, the two parts of the backlog                                            since 6.4
 //! ```
 
-/// What one CPU has counted so far.
+/// The counters of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SoftnetQueue {
-    /// The number of the CPU; the number of the line where the kernel does not tell.
+    /// The number of the CPU, or of its line where the kernel does not show the CPU.
     cpu: u32,
     dropped: u32,
     squeezed: u32,
     backlog: Option<u32>,
 }
 
-/// What happened between two looks.
+/// Packets dropped and rounds squeezed between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     /// Packets that all CPUs dropped.
@@ -30,7 +30,7 @@ const SQUEEZED: usize = 2;
 const BACKLOG: usize = 11;
 const CPU: usize = 12;
 
-/// One queue per line.
+/// Parses the file into one queue per line.
 pub(super) fn parse(text: &str) -> Result<Vec<SoftnetQueue>, String> {
     let queues = text
         .lines()
@@ -60,7 +60,7 @@ fn parse_line(at: usize, line: &str) -> Result<SoftnetQueue, String> {
     })
 }
 
-/// What was lost since; `None` if a CPU has come or gone, because lines may belong to others then.
+/// Returns the losses between two samples; `None` if a CPU has come or gone, because lines may belong to other CPUs then.
 pub(super) fn losses(before: &[SoftnetQueue], now: &[SoftnetQueue]) -> Option<Losses> {
     if before.len() != now.len() {
         return None;
@@ -68,14 +68,14 @@ pub(super) fn losses(before: &[SoftnetQueue], now: &[SoftnetQueue]) -> Option<Lo
     let mut losses = Losses::default();
     for now in now {
         let before = before.iter().find(|before| before.cpu == now.cpu)?;
-        // They start again at zero after 2^32.
+        // Counters start again at zero after 2^32.
         losses.dropped += u64::from(now.dropped.wrapping_sub(before.dropped));
         losses.squeezed = losses.squeezed.max(now.squeezed.wrapping_sub(before.squeezed).into());
     }
     Some(losses)
 }
 
-/// The longest backlog; `None` on kernels that do not show it.
+/// Returns the longest backlog in packets; `None` on kernels that do not show it.
 pub(super) fn longest_backlog(queues: &[SoftnetQueue]) -> Option<u64> {
     queues.iter().filter_map(|queue| queue.backlog).max().map(u64::from)
 }
@@ -84,7 +84,7 @@ pub(super) fn longest_backlog(queues: &[SoftnetQueue]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// 4.18 to 5.9, 5.10 to 6.3, and since: CPU 1 is offline.
+    /// Files of kernels 4.18 to 5.9, 5.10 to 6.3 (CPU 1 is offline), and 6.4 or later.
     const LINUX_5_4: &str = "\
 6dcad223 00000000 00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000
 6f0e1565 00000003 00000002 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000

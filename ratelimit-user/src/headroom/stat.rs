@@ -1,8 +1,8 @@
-//! `/proc/stat`: what each CPU spent its time on, in ticks since the boot. Time in ksoftirqd counts as softirq there.
+//! `/proc/stat`: the time that each CPU spent on each kind of work, in ticks since the boot. Time in ksoftirqd counts as softirq there.
 
 use super::percent::Percent;
 
-/// One CPU's time so far.
+/// The time of one CPU so far, in ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CpuTime {
     cpu: String,
@@ -11,13 +11,13 @@ pub(super) struct CpuTime {
     softirq: u64,
 }
 
-/// user, nice, system, idle, iowait, irq, softirq, steal. What follows (guests) is contained in user and nice.
+/// The number of columns that do not overlap: user, nice, system, idle, iowait, irq, softirq, steal. The columns of guests after them are contained in user and nice.
 const DISTINCT: usize = 8;
 const SOFTIRQ: usize = 6;
-/// What all CPUs did together.
+/// The name of the line that sums up all CPUs.
 const TOGETHER: &str = "cpu";
 
-/// The time of each CPU; of all together, if that is all there is.
+/// Parses the time of each CPU; if the file has only the sum of all CPUs, that line alone.
 pub(super) fn parse(text: &str) -> Result<Vec<CpuTime>, String> {
     let lines = text.lines().filter(|line| line.starts_with(TOGETHER));
     let mut cpus = lines.map(parse_line).collect::<Result<Vec<_>, _>>()?;
@@ -46,15 +46,15 @@ fn parse_line(line: &str) -> Result<CpuTime, String> {
     Ok(CpuTime { cpu: cpu.to_owned(), total, softirq })
 }
 
-/// The largest share of softirqs that a CPU has had; `None` if no time has passed.
+/// Returns the share of its time that the busiest CPU spent on softirqs; `None` if no time has passed.
 pub(super) fn busiest(before: &[CpuTime], now: &[CpuTime]) -> Option<Percent> {
-    // Idle time may be corrected downwards, so nothing may be taken for growing.
+    // The kernel may correct idle time downwards, so a later count may be smaller.
     let spent = now.iter().filter_map(|now| {
         let before = before.iter().find(|before| before.cpu == now.cpu)?;
         Some((now.total.saturating_sub(before.total), now.softirq.saturating_sub(before.softirq)))
     });
-    // As much time has passed for each. A CPU that sleeps without ticks may not have accounted for its own yet, and the little it has
-    // would make any softirq a large share.
+    // The same time has passed for every CPU, so the longest counts for all. A CPU that sleeps without ticks may not have accounted for
+    // its idle time yet, and any softirq would be a large share of the little time it has.
     let (passed, softirq) =
         spent.fold((0, 0), |most: (u64, u64), one| (most.0.max(one.0), most.1.max(one.1)));
     Percent::of(softirq, passed)

@@ -1,4 +1,4 @@
-//! Headroom under made-up readings, and samples of made-up and real files.
+//! Tests of headroom with made-up readings, and of samples with made-up and real files.
 
 use std::{fs, path::Path};
 
@@ -13,7 +13,7 @@ const CALM: HeadroomReading = HeadroomReading {
     squeezed: Some(2),
     backlog: Some(10),
 };
-/// Above every low mark and below every high one.
+/// A reading whose values are all above the low mark and below the high mark.
 const BETWEEN: HeadroomReading = HeadroomReading {
     cpu_pressure_percent: Some(Percent::new(40)),
     softirq_percent: Some(Percent::new(50)),
@@ -110,7 +110,7 @@ fn what_is_not_measured_does_not_count_as_long_as_something_is() {
 }
 
 fn value(marks: reading::Mark) -> impl Strategy<Value = u64> {
-    // Around both marks, where flapping would be.
+    // Values around both marks, where headroom could flap.
     prop_oneof![
         Just(0),
         Just(marks.low.saturating_sub(1)),
@@ -131,7 +131,7 @@ fn any_reading() -> impl Strategy<Value = HeadroomReading> {
     })
 }
 
-/// Runs of alike readings, so that changes do happen.
+/// Histories with runs of equal readings, so that headroom does change.
 fn history() -> impl Strategy<Value = Vec<HeadroomReading>> {
     let one = prop_oneof![Just(CALM), Just(STRAINED), Just(BETWEEN), any_reading()];
     prop::collection::vec((one, 1_usize..14), 1..30)
@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-/// Files like the kernel's, in a directory of their own.
+/// A directory with files like the kernel's; dropping the value removes it.
 struct Proc(std::path::PathBuf);
 
 impl Proc {

@@ -1,7 +1,7 @@
-//! What stands between an address that matters and this host, and what of that is new.
+//! Barriers: blocks and limits that stop the packets of an address that must not be cut off, and which of them are new.
 //!
-//! There is one rule for every order: whoever gets through under what is in force, and would not under what is to be, is cut off. What would drop
-//! nothing (a policy or a service on trial, a service that marks) is no barrier, before or after.
+//! One rule holds for every order: an address that gets through under the rules in force, and would not under the new rules, is cut off. A policy or service
+//! that drops nothing (on trial, or marking) is no barrier, before or after.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::{
     policy::{NamedLimit, Policy, Service, User},
 };
 
-/// What judges packets: a policy, and the lists beside it.
+/// The rules that judge packets: a policy and the lists.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketRules<'r> {
     /// The policy that judges packets.
@@ -29,7 +29,7 @@ pub struct PacketRules<'r> {
     pub lists: &'r Outlook<'r>,
 }
 
-/// Which limit it is. The limits of a service or user that took the place of another count as those of the other.
+/// The kind of a limit. Two limits of one kind are compared by their rate alone, whichever service or user they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitOf {
     Source,
@@ -39,16 +39,16 @@ enum LimitOf {
     User,
 }
 
-/// Something that stops the packets of an address that matters.
+/// A block or limit that stops the packets of an address that must not be cut off.
 #[derive(Clone, Debug)]
 enum Barrier {
-    /// A block until this moment. Nothing behind it is reached.
+    /// A block until a moment. No limit is reached behind it.
     Block { until_ns: u64 },
     /// A limit below what a session needs.
     Limit { of: LimitOf, name: String, rate: Rate, need: String },
 }
 
-/// An address that would be cut off, and by what.
+/// An address that would be cut off, and the barrier that does it.
 #[derive(Clone, Debug)]
 pub struct CutOff<'v> {
     who: &'v Vital,
@@ -61,7 +61,7 @@ impl<'v> CutOff<'v> {
         self.who
     }
 
-    /// Whether one sentence is enough for two: a limit is named once, however many sessions it leaves too little.
+    /// Whether the sentence about `other` covers this one as well: a limit is named once, however many sessions it starves.
     fn is_said_by(&self, other: &Self) -> bool {
         match (&self.barrier, &other.barrier) {
             (Barrier::Limit { name, rate, .. }, Barrier::Limit { name: said, rate: other, .. }) => {
@@ -84,7 +84,7 @@ impl fmt::Display for CutOff<'_> {
     }
 }
 
-/// Those of `vital` whose address is inside a prefix.
+/// Returns those of `vital` whose address is inside a prefix.
 pub fn inside<'v>(
     prefix: &Prefix,
     vital: impl IntoIterator<Item = &'v Vital>,
@@ -93,7 +93,7 @@ pub fn inside<'v>(
     vital.into_iter().filter(move |one| prefix.covers(&Prefix::masked(one.address, u8::MAX)))
 }
 
-/// Whom another policy or other lists would cut off, with what each limit does said once.
+/// Returns the addresses that a new policy or new lists would cut off. A limit that cuts off several is listed once.
 pub fn cut_off<'v>(
     before: PacketRules<'_>,
     after: PacketRules<'_>,
@@ -117,12 +117,12 @@ pub fn cut_off<'v>(
     found
 }
 
-/// Whether a policy could cut off anybody who gets through now: only then the host has to be searched for them.
+/// Whether a policy could cut off an address that gets through now. Only then has the host to be searched for such addresses.
 pub fn could_cut_off(before: &Policy, after: &Policy, lists: &Lists) -> bool {
     if after.mode() == Mode::Monitor {
         return false;
     }
-    // Blocks are no part of a policy, but they bite only where it is enforced.
+    // Blocks are no part of a policy, but they take effect only where the policy is enforced.
     let blocks_begin = before.mode() == Mode::Monitor && !lists.is_empty();
     let biting = after.services().iter().filter(|service| !passes_all(service));
     let of_services = biting.flat_map(|service| service.per_source().iter().chain(service.totals()));
@@ -133,7 +133,7 @@ pub fn could_cut_off(before: &Policy, after: &Policy, lists: &Lists) -> bool {
 }
 
 impl Barrier {
-    /// Whether another one stops nobody whom this one does not stop. A block that lasts longer is another.
+    /// Whether `other` stops no packet that this barrier does not stop. A block that lasts longer stops more.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Block { until_ns }, Self::Block { until_ns: other }) => until_ns >= other,
@@ -145,7 +145,7 @@ impl Barrier {
     }
 }
 
-/// Everything that stops an address under these rules.
+/// Returns every barrier that stops an address under these rules.
 fn barriers(PacketRules { policy, lists }: PacketRules<'_>, who: &Vital, now_ns: u64) -> Vec<Barrier> {
     if policy.mode() == Mode::Monitor {
         return Vec::new();
@@ -158,7 +158,7 @@ fn barriers(PacketRules { policy, lists }: PacketRules<'_>, who: &Vital, now_ns:
             return vec![Barrier::Block { until_ns: entry.blocked_until_ns }];
         }
     }
-    // The host itself and its gateway have no session.
+    // Only sessions need a rate: the host itself and its gateway have none.
     if !matches!(who.role, LockoutRole::SshSession { .. } | LockoutRole::Operator) {
         return Vec::new();
     }
@@ -180,7 +180,7 @@ fn barriers(PacketRules { policy, lists }: PacketRules<'_>, who: &Vital, now_ns:
             look_at(LimitOf::ServiceTotal, &|| format!("service {}: total", service.name()), rate);
         }
     }
-    // What becomes of packets over the limits of their source and user is for the service to say, too.
+    // The service also decides what happens to packets over the limits of their source and user.
     if !services.is_empty() && services.iter().all(|service| passes_all(service)) {
         return found;
     }
@@ -195,7 +195,7 @@ fn barriers(PacketRules { policy, lists }: PacketRules<'_>, who: &Vital, now_ns:
     found
 }
 
-/// Whether packets over limits pass all the same.
+/// Whether a service lets packets over its limits pass.
 fn passes_all(service: &Service) -> bool {
     match service.on_limit() {
         OnLimit::Monitor | OnLimit::Mark => true,
@@ -203,7 +203,7 @@ fn passes_all(service: &Service) -> bool {
     }
 }
 
-/// What the packets of a session are for. Of an operator the address that they are connected to is not known: it may be any service there.
+/// Returns the services that the packets of a session may be for. The address that an operator is connected to is not known, so every service on the SSH port counts.
 fn services_of<'p>(policy: &'p Policy, who: &Vital) -> Vec<&'p Service> {
     match who.role {
         LockoutRole::SshSession { local, port } => {

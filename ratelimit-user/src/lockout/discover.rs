@@ -1,5 +1,5 @@
-//! A look at the host: who is connected to sshd, and where packets leave. Everything is read below one directory, which is
-//! `/proc` but for tests.
+//! Finds the addresses that must not be cut off: clients of sshd, and gateways. All files are read below one directory, which is
+//! `/proc` except in tests.
 
 use std::{
     collections::BTreeSet,
@@ -14,14 +14,14 @@ use super::{
     sockets::{self, TcpSocket, TcpState},
 };
 
-/// sshd's port even where no sshd is found listening: systemd may listen in its place.
+/// The port that counts as sshd's even if no sshd is found listening: systemd may listen in its place.
 pub const SSH_PORT: u16 = 22;
-/// Programs that serve SSH. `sshd-session` has the connections since OpenSSH 9.8.
+/// Names of programs that serve SSH. `sshd-session` has the connections since OpenSSH 9.8.
 const SSH_SERVERS: [&str; 3] = ["sshd", "sshd-session", "dropbear"];
-/// Sessions that are remembered; nobody looks after more by hand, and somebody else could open any number.
+/// The largest number of sessions that are remembered: nobody looks after more by hand, and an attacker could open any number.
 const MAX_SESSIONS: usize = 4096;
 
-/// Ports of sockets that SSH servers have open, as far as this process may look into theirs. A host whose sockets cannot be read has none.
+/// Returns the ports of sockets that SSH servers have open, as far as this process may read their open files. If sockets cannot be read, there are none.
 pub fn ssh_ports(proc: &Path) -> BTreeSet<u16> {
     let servers = ssh_sockets(proc);
     let mut ports = BTreeSet::new();
@@ -36,8 +36,8 @@ pub fn ssh_ports(proc: &Path) -> BTreeSet<u16> {
     ports
 }
 
-/// All addresses that must not be cut off, but for that of the operator who gives an order. `own` are this host's addresses, `ssh_ports` ports of SSH servers
-/// that somebody else has found.
+/// Returns all addresses that must not be cut off, except that of the operator who gives an order. `own` are this host's addresses, `ssh_ports` the ports of
+/// SSH servers that another process has found.
 pub fn discover(
     proc: &Path,
     own: Vec<(IpAddr, String)>,
@@ -47,7 +47,7 @@ pub fn discover(
     for (address, local, port) in sessions(proc, ssh_ports)? {
         vital.push(Vital { address, role: LockoutRole::SshSession { local, port } });
     }
-    // Loopback is never on a wire, and blocking 127.0.0.0/8 there is good practice.
+    // Loopback addresses never occur on a wire, and blocking 127.0.0.0/8 on real interfaces is good practice.
     let own = own.into_iter().filter(|(address, _)| !address.is_loopback());
     vital.extend(own.map(|(address, interface)| Vital { address, role: LockoutRole::Own { interface } }));
     let mut gateways = BTreeSet::new();
@@ -57,14 +57,14 @@ pub fn discover(
     Ok(vital)
 }
 
-/// Far ends of connections to sshd, with the address and port they are connected to.
+/// Returns the far ends of connections to sshd, with the local address and port of each.
 fn sessions(proc: &Path, ssh_ports: &BTreeSet<u16>) -> io::Result<BTreeSet<(IpAddr, IpAddr, u16)>> {
     let servers = ssh_sockets(proc);
     let mut ports = ssh_ports.clone();
     ports.insert(SSH_PORT);
     let mut found = BTreeSet::new();
-    // The kernel walks its whole table of connections for each look, some milliseconds. A second one is needed only if there
-    // are ports that the first did not know from its beginning.
+    // The kernel walks its whole table of connections for each look, which takes some milliseconds. A second look is needed only if
+    // the first one found ports that it did not know at its beginning.
     loop {
         let known = ports.len();
         each_socket(proc, |socket| {
@@ -93,8 +93,8 @@ fn each_socket(proc: &Path, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
     Ok(())
 }
 
-/// Inodes of the sockets that SSH servers have open. Processes come and go while they are looked at: what cannot be read is
-/// somebody else's or gone.
+/// Returns the inodes of the sockets that SSH servers have open. Processes come and go during the search: files that cannot be
+/// read belong to another user or are gone.
 fn ssh_sockets(proc: &Path) -> BTreeSet<u64> {
     let mut inodes = BTreeSet::new();
     for process in fs::read_dir(proc).into_iter().flatten().flatten() {
@@ -109,12 +109,13 @@ fn ssh_sockets(proc: &Path) -> BTreeSet<u64> {
     inodes
 }
 
-/// The inode in the target of a link such as `socket:[4711]`.
+/// Returns the inode in the target of a link such as `socket:[4711]`.
 fn socket_inode(target: &str) -> Option<u64> {
     target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Line by line: a busy host has hundreds of thousands. A file that is not there belongs to a protocol that is not.
+/// Calls `each` for every line of a file, without holding the file in memory: a busy host has hundreds of thousands of lines. A missing file has none: the
+/// kernel was built without its protocol.
 fn each_line(path: &Path, mut each: impl FnMut(&str)) -> io::Result<()> {
     let file = match File::open(path) {
         Ok(file) => file,

@@ -1,7 +1,7 @@
-//! Addresses that must not be cut off from this host, and changes that would do it.
+//! Addresses that must not be cut off from this host, and changes that would cut them off.
 //!
-//! `discover` looks at the host; everything else is pure. What is on the allow list is never cut off: it passes before
-//! blocks and limits are asked.
+//! `discover` looks at the host; everything else is pure. Addresses on the allow list are never cut off: their packets pass
+//! before blocks and limits are asked.
 
 mod barrier;
 mod discover;
@@ -28,24 +28,24 @@ pub struct Vital {
 pub enum LockoutRole {
     /// The far end of a connection to this host's sshd.
     SshSession {
-        /// This host's address that it is connected to.
+        /// This host's address that the session is connected to.
         local: IpAddr,
-        /// The port of sshd that it is connected to.
+        /// The port of sshd that the session is connected to.
         port: u16,
     },
-    /// Where the operator who is asking comes from, as their shell knows it.
+    /// The address that the operator who gives an order is connected from, as their shell knows it.
     Operator,
     /// An address of this host.
     Own {
         /// The interface that has it.
         interface: String,
     },
-    /// The way out.
+    /// A default gateway of this host.
     Gateway,
 }
 
 impl Vital {
-    /// Where an operator comes from; nobody, if that is this host itself.
+    /// Makes the entry of an operator connected from `address`; `None` if that is a loopback address.
     pub fn operator(address: IpAddr) -> Option<Self> {
         let address = address.to_canonical();
         (!address.is_loopback()).then_some(Self { address, role: LockoutRole::Operator })

@@ -2,19 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The gateway of an IPv4 route if it is a default one.
+/// Returns the gateway of an IPv4 route if it is a default route.
 pub(super) fn gateway_v4(line: &str) -> Option<IpAddr> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (destination, gateway, mask) = (words.get(1)?, words.get(2)?, words.get(7)?);
     if *destination != "00000000" || *mask != "00000000" {
         return None;
     }
-    // Four bytes as they lie in memory.
+    // The four bytes are written as they lie in memory.
     let gateway = Ipv4Addr::from(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes());
     (!gateway.is_unspecified()).then_some(gateway.into())
 }
 
-/// The gateway of an IPv6 route if it is a default one.
+/// Returns the gateway of an IPv6 route if it is a default route.
 pub(super) fn gateway_v6(line: &str) -> Option<IpAddr> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (destination, len, gateway) = (words.first()?, words.get(1)?, words.get(4)?);

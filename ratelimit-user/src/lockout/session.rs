@@ -1,4 +1,4 @@
-//! What one interactive SSH session needs.
+//! The rates that one interactive SSH session needs.
 //!
 //! A key that is pressed costs the sender about two packets (the key, and an acknowledgement of its echo), and somebody types
 //! up to five a second. Logging in takes some twenty packets and 4 to 6 kB from the client within a second. So a limit below
@@ -21,7 +21,7 @@ const BYTES: Rate =
 const SYNS: Rate =
     Rate { meter: Meter::Syns, amount: 1, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
 
-/// What a session needs, if the limit leaves less.
+/// Returns what a session needs, as a phrase, if the limit leaves less.
 pub(super) fn shortfall(rate: &Rate) -> Option<String> {
     let need = match rate.meter {
         Meter::Packets => PACKETS,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a socket is doing.
+/// The state of a TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TcpState {
     Established,
@@ -16,11 +16,11 @@ pub(super) struct TcpSocket {
     pub(super) local_port: u16,
     pub(super) peer: IpAddr,
     pub(super) state: TcpState,
-    /// By which the process that has it can be found.
+    /// The inode of the socket, by which its process can be found.
     pub(super) inode: u64,
 }
 
-/// The socket of one line; `None` for the heading and for sockets in other states.
+/// Parses one line into a socket; `None` for the heading and for sockets in other states.
 pub(super) fn parse_line(line: &str) -> Option<TcpSocket> {
     let mut words = line.split_whitespace().skip(1);
     let (local, local_port) = endpoint(words.next()?)?;
@@ -30,12 +30,12 @@ pub(super) fn parse_line(line: &str) -> Option<TcpSocket> {
         "0A" => TcpState::Listening,
         _ => return None,
     };
-    // Queues, timer, retransmits, owner, time-outs: five words.
+    // Five words are skipped: queues, timer, retransmits, owner, time-outs.
     let inode = words.nth(5)?.parse().ok()?;
     Some(TcpSocket { local, local_port, peer, state, inode })
 }
 
-/// `0100007F:0016`: words of 32 bits as they lie in memory, then the port as a number.
+/// Parses an endpoint such as `0100007F:0016`: words of 32 bits as they lie in memory, then the port as a number.
 fn endpoint(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     Some((hex_address(address)?, u16::from_str_radix(port, 16).ok()?))
@@ -50,7 +50,7 @@ fn hex_address(text: &str) -> Option<IpAddr> {
             for (place, chunk) in bytes.chunks_exact_mut(4).enumerate() {
                 chunk.copy_from_slice(&word(place * 8)?);
             }
-            // IPv4 on a socket of both families; on the wire it is IPv4.
+            // A socket of both families shows IPv4 addresses as mapped ones; on the wire they are IPv4.
             Some(IpAddr::from(Ipv6Addr::from(bytes)).to_canonical())
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! Who is cut off by what, on a host made of a few files.
+//! Tests of which addresses are cut off by which change, on a host made of a few files.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ fn allowed(lists: &mut Lists, text: &str) {
     lists.entry(prefix(text)).or_insert(ListEntry::EMPTY).own_allowed = ALLOWED;
 }
 
-/// Who of them is cut off inside a prefix, once the lists are these.
+/// Returns which of `vital` inside a prefix are cut off once the lists are `own`.
 fn cut<'v>(around: &str, own: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<CutOff<'v>> {
     let policy = policy("[source]\nlimits = [\"5000/s\"]\n");
     let (before, after) = (Lists::new(), lists::effective(own.clone()));
@@ -42,7 +42,7 @@ fn cut<'v>(around: &str, own: &Lists, now_ns: u64, vital: &'v [Vital]) -> Vec<Cu
     cut_off(before, after, now_ns, inside(&prefix(around), vital))
 }
 
-/// What of a policy starves somebody, with these lists.
+/// Returns the sentences about limits of a policy that starve a session, with these lists.
 fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> Vec<String> {
     let lists = lists::effective(own.clone());
     let found = {
@@ -54,7 +54,7 @@ fn starving(policy: &Policy, before: &Policy, own: &Lists, vital: &[Vital]) -> V
     found
 }
 
-/// Whether a policy leaves anybody to be looked for, where nothing is listed.
+/// Whether a policy could cut anybody off while the lists are empty.
 fn could_starve(policy: &Policy) -> bool {
     could_cut_off(policy, policy, &Lists::new())
 }
@@ -100,7 +100,7 @@ fn a_block_that_has_run_out_cuts_nobody_off() {
 fn taking_a_session_off_the_allow_list_inside_a_block_cuts_it_off() {
     let mut lists = Lists::new();
     blocked(&mut lists, "10.0.0.0/8", FOREVER_NS);
-    // The lists as they would be: the allowed /32 is gone, and it is what was asked about.
+    // The lists after the order no longer have the allowed /32 that the order is about.
     assert_eq!(cut("10.0.0.7", &lists, 1, &[session("10.0.0.7")]).len(), 1);
 }
 
@@ -337,7 +337,7 @@ fn whoever_leaves_the_allow_list_meets_the_limits_that_are_in_force() {
     }
 }
 
-/// A directory that looks like /proc; gone with the value.
+/// A directory that looks like /proc; dropping the value removes it.
 struct Proc(PathBuf);
 
 impl Proc {
@@ -365,7 +365,7 @@ impl Proc {
         symlink(format!("socket:[{inode}]"), fds.join("3")).unwrap();
     }
 
-    /// Nobody may look at open files any more.
+    /// Makes the open files of all processes unreadable.
     fn hide_processes(&self) {
         for process in ["10", "11", "12"] {
             fs::remove_dir_all(self.0.join(process).join("fd")).unwrap();
@@ -390,7 +390,7 @@ fn sessions_are_found_on_port_22_and_wherever_an_ssh_server_listens_or_is_connec
         format!("0: 0100630A:{port} {peer}:D431 {state} 0:0 0:0 0 0 0 {inode} 1\n")
     };
     let proc = Proc::new();
-    // 2222 is sshd's, 8080 somebody else's, 0x15B3 = 5555 is a connection that sshd-session holds without a listener.
+    // 2222 is a port of sshd, 8080 of another program, and 0x15B3 = 5555 of a connection that sshd-session holds without a listener.
     proc.write(
         "net/tcp",
         &[
@@ -418,7 +418,7 @@ fn sessions_are_found_on_port_22_and_wherever_an_ssh_server_listens_or_is_connec
     );
     let ports = ssh_ports(proc.path());
     assert_eq!(ports, BTreeSet::from([2222, 5555]), "8080 is no server's of SSH");
-    // Somebody who may not look into these processes is told the ports by somebody who may.
+    // A process that may not read the open files is told the ports by one that may.
     proc.hide_processes();
     assert_eq!(found(&proc), ["10.99.0.4 has a live SSH session (to port 22)"]);
     let told = discover(proc.path(), Vec::new(), &ports).unwrap();

@@ -1,4 +1,4 @@
-//! One event, and the forms that it is written in. Pure.
+//! One entry of the log, and the formats that it is written in. Pure.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +10,7 @@ use tracing::{
 
 use crate::policy::address::without_passwords;
 
-/// A sentence, and fields beside it.
+/// A sentence with its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LogEntry {
     pub(super) level: Level,
@@ -26,31 +26,31 @@ impl LogEntry {
         entry
     }
 
-    /// A sentence of the log about itself.
+    /// A warning about the log itself.
     pub(super) fn warning(message: String) -> Self {
         Self { level: Level::WARN, message, fields: Map::new() }
     }
 
-    /// For people: `at` is left out where somebody else writes the time. Each line of a longer message begins as the first does.
+    /// The entry for people. `at` is `None` if the reader adds the time. Every line of a longer message begins as the first one does.
     pub(super) fn human(&self, at: Option<&str>) -> String {
         let time = at.map_or_else(String::new, |at| format!("{at} "));
         format!("{time}ratelimit: {}{}\n", self.word(), self.message)
     }
 
-    /// For programs: one line.
+    /// The entry for programs: one line of JSON.
     pub(super) fn json(&self, at: &str) -> String {
         let mut object = Map::new();
         object.insert("at".to_owned(), at.into());
         object.insert("level".to_owned(), level_name(self.level).into());
         object.insert("message".to_owned(), self.message.clone().into());
-        // What an event says of itself cannot replace what every event has.
+        // Fields of an event cannot replace the fields that every entry has.
         self.fields.iter().for_each(|(name, value)| {
             object.entry(name.as_str()).or_insert_with(|| value.clone());
         });
         format!("{}\n", Value::Object(object))
     }
 
-    /// For the journal's stream, which reads a priority in front of each line.
+    /// The entry for the journal's stream, which reads a priority in front of each line.
     pub(super) fn prioritised(&self) -> String {
         let mut text = String::new();
         for line in self.human(None).lines() {
@@ -59,7 +59,7 @@ impl LogEntry {
         text
     }
 
-    /// In the journal's own protocol: fields in capital letters, one a line; values with line ends have their length in front.
+    /// The entry in the journal's own protocol: fields in capital letters, one per line; values with line ends have their length in front.
     pub(super) fn native(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         field(&mut bytes, "PRIORITY", &priority(self.level).to_string());
@@ -129,7 +129,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// As syslog numbers them.
+/// The syslog number of a level.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what it is told.
+    /// A subscriber that keeps all entries.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<LogEntry>>>);
 

@@ -1,4 +1,4 @@
-//! The journal of systemd: whether standard error leads there, and its socket for entries with fields.
+//! systemd's journal: whether standard error leads to it, and its socket for entries with fields.
 
 use std::{
     fs, io,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the journal takes entries in its own protocol.
+/// The socket at which the journal takes entries in its own protocol.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// A connection to systemd's journal.
@@ -17,7 +17,7 @@ pub(super) struct SystemJournal {
 }
 
 impl SystemJournal {
-    /// The journal, if standard error leads there. systemd says which file that would be; who sends standard error elsewhere has another.
+    /// The journal, if standard error leads to it. `stream` is systemd's description of the journal's stream; if standard error is redirected, it differs.
     pub(super) fn behind_stderr(stream: Option<&str>) -> Option<Self> {
         let stderr = fs::metadata("/proc/self/fd/2").ok()?;
         let (device, file) = stream?.split_once(':')?;
@@ -27,12 +27,12 @@ impl SystemJournal {
 
     fn at(path: &Path) -> Self {
         let socket = UnixDatagram::unbound().ok();
-        // Protection goes on when nobody reads the log any more.
+        // Not blocking, so that protection continues when the journal does not read.
         let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
         Self { socket, at: path.to_owned() }
     }
 
-    /// Hands an entry over; an error means that the journal does not have it.
+    /// Sends an entry; an error means that the journal did not take it.
     pub(super) fn send(&self, entry: &[u8]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or_else(|| io::Error::other("there is no socket"))?;
         socket.send_to(entry, &self.at).map(drop)

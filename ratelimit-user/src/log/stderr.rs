@@ -1,4 +1,4 @@
-//! Standard error, for a program that must not wait for whoever reads it.
+//! Writes to standard error without waiting for its reader.
 
 use std::{
     io::Write,
@@ -12,36 +12,36 @@ use rustix::{
     io::Errno,
 };
 
-/// A pipe that can be written to takes so many bytes without waiting.
+/// Bytes that a pipe takes without blocking when it is ready to be written to.
 const AT_ONCE: usize = 4_096;
-/// How long the rest of a line that is longer waits.
+/// How long the rest of a longer line may wait.
 const REST_WAITS: Duration = Duration::from_millis(100);
 
-/// Writes lines as far as somebody reads them. The pipe is the queue; lines for which it has no room are counted.
+/// Writes lines while somebody reads them. The pipe is the queue; lines that do not fit are counted.
 #[derive(Debug, Default)]
 pub(super) struct PatientStream {
     lost: AtomicU64,
 }
 
 impl PatientStream {
-    /// Writes a line, or loses it at once. The first line after some were lost says so before.
+    /// Writes a line, or drops it at once. After dropped lines, `said` gives a line about their number first.
     pub(super) fn write(&self, out: &mut (impl Write + AsFd), line: &str, said: impl Fn(u64) -> String) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         let is_heard = lost == 0 || put(out, &said(lost));
         let is_written = is_heard && put(out, line);
         if !is_written {
-            // What was lost before and could not be told of still counts.
+            // Dropped lines that could not be reported stay counted.
             let before = if is_heard { 0 } else { lost };
             self.lost.fetch_add(before + 1, Ordering::Relaxed);
         }
     }
 }
 
-/// Whether all of a line was taken.
+/// Whether a line was written completely.
 fn put(out: &mut (impl Write + AsFd), line: &str) -> bool {
     let mut patience = Duration::ZERO;
     for part in line.as_bytes().chunks(AT_ONCE) {
-        // Protection goes on when nobody reads the log any more.
+        // Not blocking, so that protection continues when nobody reads the log.
         if !has_room(out, patience) || out.write_all(part).is_err() {
             return false;
         }
@@ -55,7 +55,7 @@ fn has_room(out: &impl AsFd, patience: Duration) -> bool {
     let mut waiting = [PollFd::new(out, PollFlags::OUT)];
     match poll(&mut waiting, Some(&wait)) {
         Ok(ready) => ready > 0,
-        // What cannot be asked is written to, as if nobody had asked.
+        // An output that cannot be polled is written to without polling.
         Err(error) => error != Errno::INTR,
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         let (stream, said) = (PatientStream::default(), |lost: u64| format!("{lost} lost\n"));
         let line = "x".repeat(1_000) + "\n";
         let begun = Instant::now();
-        // A pipe has 64 KiB, so that about half of these find no room.
+        // A pipe holds 64 KiB, so about half of these lines do not fit.
         (0..130).for_each(|_| stream.write(&mut writer, &line, said));
         assert!(begun.elapsed() < Duration::from_secs(5), "nobody waited");
         let lost = stream.lost.load(Ordering::Relaxed);

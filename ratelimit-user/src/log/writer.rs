@@ -1,4 +1,4 @@
-//! Takes the events of this program and writes them.
+//! Collects the events of this program and writes them.
 
 use std::{env, io};
 
@@ -12,7 +12,7 @@ use tracing::{
 use super::{LogFormat, entry::LogEntry, journal::SystemJournal, stderr::PatientStream};
 use crate::{clock, moment};
 
-/// What the targets of this program's events begin with. Libraries have events too, of every frame and connection.
+/// The prefix of the targets of this program's events. Libraries have events for every frame and connection, which are left out.
 const OURS: &str = "ratelimit";
 
 /// Writes events to standard error, or to the journal.
@@ -58,7 +58,7 @@ impl Subscriber for LogWriter {
 
     fn event(&self, event: &Event<'_>) {
         let entry = LogEntry::of(event);
-        // A journal that is stuck loses the entry: standard error leads to it too, and would hold the daemon up.
+        // If the journal is stuck, the entry is lost: standard error leads to the journal too, and would block the daemon.
         let is_done =
             |sent: io::Result<()>| !sent.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
         let taken = self.journal.as_ref().is_some_and(|journal| is_done(journal.send(&entry.native())));
@@ -71,7 +71,7 @@ impl Subscriber for LogWriter {
         }
     }
 
-    // Spans are never enabled.
+    // Spans are never enabled, so this is never used.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }

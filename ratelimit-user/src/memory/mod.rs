@@ -1,7 +1,7 @@
 //! The maps as plain memory and the clock as a number: the packet path without a kernel.
 //!
 //! `ratelimit replay` runs captures over these tables, and the tests of the packet path run beside the kernel with them. They are the tables of one
-//! CPU. A replay's tables have room for as many sources as the policy's, and let go of the one that was not seen for the longest; those of
+//! CPU. The tables of a replay have room for as many sources as the policy's, and evict the one that was not seen for the longest; those of
 //! tests have no bound.
 
 mod recency;
@@ -47,27 +47,27 @@ use recency::RecencyTable;
 /// Tables in memory, for one CPU.
 #[derive(Debug)]
 pub struct Memory {
-    /// The precise clock.
+    /// The precise clock in nanoseconds.
     pub now_ns: Cell<u64>,
-    /// How far the coarse clock is behind it.
+    /// Nanoseconds that the coarse clock is behind the precise one.
     pub lag_ns: Cell<u64>,
     policy: Box<Policy>,
-    /// What the express lane goes by.
+    /// The express lane's copy of the policy.
     lane_policy: Box<Policy>,
     /// The words of each table.
     words: [RefCell<Vec<u64>>; WordTable::COUNT],
-    /// Which row each key has, in the tables whose rows have keys.
+    /// The row of each key, in the tables whose rows have keys.
     keys: [RefCell<RecencyTable>; WordTable::KEYED],
     user_limits: HashMap<u32, LimitSet>,
     destinations: Vec<Destination>,
     lists: HashMap<Prefix, ListEntry>,
-    /// Lengths of listed prefixes of each family, the longest first.
+    /// The lengths of listed prefixes of each family, longest first.
     listed_lens: [Vec<u8>; 2],
-    /// What may be spent of users' limits that hold on all hosts together.
+    /// Leases: what may be spent of users' limits that hold on all hosts together.
     pub leases: RefCell<HashMap<u32, Lease>>,
-    /// What frames begin with.
+    /// The kind of link that frames come in by.
     pub link: Cell<Link>,
-    /// What was for another program. There is none here, so the packet goes on.
+    /// Tail calls to other programs. None of these programs exists here, so the packet path goes on.
     pub handed_over: RefCell<Vec<Successor>>,
     /// The number of the interface that frames come in by.
     pub interface: Cell<u32>,
@@ -75,31 +75,31 @@ pub struct Memory {
     pub express: Cell<bool>,
     /// Frames that the express lane dropped.
     pub lane_drops: Cell<u64>,
-    /// What the daemon would have been told.
+    /// Drop events that the daemon would have received.
     pub told: RefCell<Vec<DropEvent>>,
-    /// Whether the table refuses new sources.
+    /// Whether the tables refuse new rows.
     pub full: Cell<bool>,
     /// How many of the next compare-and-exchanges fail, as if another CPU had been faster.
     pub lost_races: Cell<u32>,
-    /// What another CPU puts into a word right after this one has next read it.
+    /// A value that another CPU writes into a word right after this CPU reads it next.
     pub rival: Cell<Option<(MemoryWord, u64)>>,
     counters: RefCell<Vec<Counter>>,
-    /// Whether packets that are handed to another program are judged by that program, and nobody is told of anything.
+    /// Whether programs that mark and reject packets are run, and no drop events are kept.
     replays: bool,
-    /// The program that the packet was handed to.
+    /// The program that the packet was tail-called into.
     successor: Cell<Option<Successor>>,
     notes: RefCell<[u64; NOTES]>,
-    /// The counter that the last frame was counted in.
+    /// The counter of the last frame.
     counted: Cell<u32>,
-    /// Whether what a source may have of a service refused the last frame.
+    /// Whether a limit of a service for each source refused the last frame.
     refused_at_service: Cell<bool>,
-    /// Segments that would have been looked up among the host's connections.
+    /// Segments that a host would have looked up among its connections.
     unproven: Cell<u64>,
-    /// What packets have written, if the tables are emptied for the next ones.
+    /// The words and counters that packets have written, for tables that can be emptied.
     written: Option<RefCell<Written>>,
 }
 
-/// Words and counters that are not zero any more, some of them twice.
+/// Words and counters that may not be zero any more; some are there twice.
 #[derive(Debug, Default)]
 struct Written {
     words: Vec<MemoryWord>,
@@ -109,7 +109,7 @@ struct Written {
 /// The place of one word in its table.
 pub type MemoryWord = (WordTable, usize);
 
-/// Rows that a table begins with: those of arrays.
+/// Rows that a table has from the start: those of arrays.
 const fn rows(table: WordTable) -> usize {
     match table {
         WordTable::Source | WordTable::Window | WordTable::KeptWindow | WordTable::Prefix => 0,
@@ -137,12 +137,12 @@ fn lane_policy(policy: &Policy) -> Box<Policy> {
 }
 
 impl Memory {
-    /// Empty tables under a policy, without a bound, which remember what they told and handed over.
+    /// Empty tables under a policy, without a bound, which keep drop events and tail calls.
     pub fn new(desired: &Desired, lists: Lists) -> Self {
         Self::bounded(desired, lists, u32::MAX)
     }
 
-    /// Empty tables under a policy for a replay: with room for so many sources, and with the programs that marked and rejected packets end in.
+    /// Empty tables under a policy for a replay: with room for `sources` sources, and with the programs that mark and reject packets.
     pub fn for_replay(desired: &Desired, sources: u32) -> Self {
         Self { replays: true, ..Self::bounded(desired, Lists::new(), sources) }
     }
@@ -190,13 +190,13 @@ impl Memory {
         }
     }
 
-    /// Tables as [`Memory::new`] makes them, which can be emptied at the price of what was written: a table of 65 536 cells costs more to make than
-    /// a packet to judge.
+    /// Tables like those of [`Memory::new`] that can be emptied at the cost of what was written: making a table of 65 536 cells costs more than
+    /// judging a packet.
     pub fn reusable(desired: &Desired, lists: Lists) -> Self {
         Self { written: Some(RefCell::default()), ..Self::new(desired, lists) }
     }
 
-    /// Forgets what packets have left in [`Memory::reusable`] tables. Clocks, policy, lists, leases and what a test has set stay.
+    /// Forgets everything that packets have written to [`Memory::reusable`] tables. Clocks, policy, lists, leases and test settings stay.
     pub fn empty(&self) {
         let written = self.written.as_ref().expect("tables that were made to be emptied");
         let Written { mut words, mut counters } = written.take();
@@ -206,7 +206,7 @@ impl Memory {
         for slot in counters.drain(..) {
             self.counters.borrow_mut()[slot as usize] = Counter { packets: 0, bytes: 0 };
         }
-        // Zeros were written down too; the room is used again.
+        // Writing zeros added to the lists, so the drained lists replace them, with their memory.
         written.replace(Written { words, counters });
         for (keys, words) in self.keys.iter().zip(&self.words) {
             keys.borrow_mut().clear();
@@ -222,7 +222,7 @@ impl Memory {
         self.notes.replace([0; NOTES]);
     }
 
-    /// Puts another policy in force. What was spent stays.
+    /// Puts another policy in force. Everything that was spent stays.
     pub fn enforce(&mut self, desired: &Desired) {
         self.policy = desired.policy.clone();
         self.lane_policy = lane_policy(&desired.policy);
@@ -240,7 +240,7 @@ impl Memory {
         self.judge(&Frame::new(self.link.get(), frame))
     }
 
-    /// Runs one frame through the packet path, and through the program that it ends in.
+    /// Runs one frame through the packet path, and through the program that it is tail-called into.
     pub fn judge(&self, frame: &Frame<'_>) -> Verdict {
         self.refused_at_service.set(false);
         if let Some(verdict) = express::drop_known(frame, self) {
@@ -255,12 +255,12 @@ impl Memory {
         }
     }
 
-    /// Where the last frame was counted: which service, reason and fate, see [`slot`].
+    /// The counter of the last frame, for its service, reason and fate; see [`slot`].
     pub fn counted(&self) -> u32 {
         self.counted.get()
     }
 
-    /// Whether the last frame was refused by what one source may have of its service.
+    /// Whether a limit of a service for each source refused the last frame.
     pub fn refused_at_service(&self) -> bool {
         self.refused_at_service.get()
     }
@@ -275,24 +275,24 @@ impl Memory {
         &self.policy
     }
 
-    /// All counters, all services together, without what had another fate than the reason's own.
+    /// The counters of all reasons over all services, for frames with the fate `Decided`.
     pub fn counters(&self) -> Vec<(Reason, Counter)> {
         Reason::ALL.iter().map(|reason| (*reason, self.sum(*reason, Fate::Decided))).collect()
     }
 
-    /// Frames that [`Memory::reusable`] tables have counted since they were empty, without what had another fate than the reason's own.
+    /// Frames with the fate `Decided` that [`Memory::reusable`] tables have counted since they were emptied.
     pub fn decided(&self) -> usize {
         let written = self.written.as_ref().expect("tables that were made to be emptied").borrow();
         let of_fate = |slot: &&u32| *slot / REASON_SLOTS % Fate::ALL.len() as u32 == Fate::Decided as u32;
         written.counters.iter().filter(of_fate).count()
     }
 
-    /// One counter; service 0 is none.
+    /// One counter; service 0 stands for no service.
     pub fn counter(&self, service: u32, reason: Reason, fate: Fate) -> Counter {
         self.counters.borrow()[slot(service, reason, fate) as usize]
     }
 
-    /// What a reason counted, all services together.
+    /// A counter of a reason and fate, added up over all services.
     pub fn sum(&self, reason: Reason, fate: Fate) -> Counter {
         let counters = self.counters.borrow();
         let services =
@@ -303,22 +303,22 @@ impl Memory {
         })
     }
 
-    /// Sources that have an entry.
+    /// How many sources have an entry.
     pub fn sources(&self) -> usize {
         self.keys[WordTable::Source as usize].borrow().len()
     }
 
-    /// Prefixes that have an entry.
+    /// How many prefixes have an entry.
     pub fn prefixes(&self) -> usize {
         self.keys[WordTable::Prefix as usize].borrow().len()
     }
 
-    /// Forgets a source, as the kernel does when the table is full.
+    /// Evicts a source, as the kernel does when the table is full.
     pub fn evict(&self, key: SourceKey) {
         self.forget(Row::Source([key.hi, key.lo, 0]));
     }
 
-    /// Forgets the windows of all sources that newcomers can displace.
+    /// Evicts the windows of all sources, except kept ones.
     pub fn evict_windows(&self) {
         self.keys[WordTable::Window as usize].borrow_mut().clear();
     }

@@ -1,12 +1,12 @@
-//! A table with a bound that lets go of what was not asked for the longest, as the kernel's tables of sources do.
+//! A table with a bound that evicts what was not used for the longest, as the kernel's tables of sources do.
 
 use foldhash::HashMap;
 use ratelimit_ebpf::rows::RowKey;
 
-/// In place of a row: there is none.
+/// Stands for no row.
 const NOWHERE: u32 = u32::MAX;
 
-/// One row: whose it is, and its neighbours by when they were last asked for.
+/// One row: its key, and its neighbours in the order of last use.
 #[derive(Clone, Copy, Debug)]
 struct RecencyRow {
     key: RowKey,
@@ -14,7 +14,7 @@ struct RecencyRow {
     older: u32,
 }
 
-/// Rows by key, at most `bound` of them. A row keeps its number for as long as it is there.
+/// Rows by key, at most `bound` of them. A row keeps its number as long as it exists.
 #[derive(Debug)]
 pub(super) struct RecencyTable {
     bound: u32,
@@ -39,17 +39,17 @@ impl RecencyTable {
         }
     }
 
-    /// Rows that are there.
+    /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether a key has a row, which stays as old as it is.
+    /// Whether a key has a row, without counting as a use of it.
     pub(super) fn has(&self, key: &RowKey) -> bool {
         self.index.contains_key(key)
     }
 
-    /// The number of a key's row, which is the newest from now on.
+    /// The number of a key's row, which becomes the most recently used.
     pub(super) fn get(&mut self, key: &RowKey) -> Option<usize> {
         let row = *self.index.get(key)?;
         if row != self.newest {
@@ -59,7 +59,7 @@ impl RecencyTable {
         Some(row as usize)
     }
 
-    /// A row for a key that has none. The row of the oldest goes, if there is no other room.
+    /// Makes a row for a key that has none. If the table is full, the least recently used row is evicted.
     pub(super) fn insert(&mut self, key: RowKey) -> usize {
         let full = self.index.len() >= self.bound as usize;
         let row = if full { self.take_oldest() } else { self.free.pop().unwrap_or(self.rows.len() as u32) };
@@ -73,7 +73,7 @@ impl RecencyTable {
         row as usize
     }
 
-    /// Forgets a key.
+    /// Removes the row of a key.
     pub(super) fn remove(&mut self, key: &RowKey) {
         if let Some(row) = self.index.remove(key) {
             self.unlink(row);
@@ -81,7 +81,7 @@ impl RecencyTable {
         }
     }
 
-    /// Forgets all keys.
+    /// Removes all rows.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.bound);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest model: a queue that is searched.
+        /// Compared with the plainest model: a queue that is searched.
         #[test]
         fn a_table_holds_what_a_queue_of_that_length_would(
             steps in prop::collection::vec((0_u8..3, 0_u64..12), 1..400), bound in 1_u32..8,

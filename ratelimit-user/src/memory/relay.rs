@@ -1,4 +1,4 @@
-//! What the packet path asks beside its tables: other programs, and which limit it was that refused.
+//! What the packet path uses besides its tables: other programs, and notes of which limit refused.
 
 use ratelimit_common::abi::{Policy, Reason};
 use ratelimit_ebpf::{
@@ -15,7 +15,7 @@ use ratelimit_ebpf::{
 use super::Memory;
 
 impl Memory {
-    /// Takes down that it was a service that refused, if it did.
+    /// Notes down a refusal by a limit of a service.
     fn at_service(&self, reason: Reason) -> Reason {
         if !reason.admits() {
             self.refused_at_service.set(true);
@@ -57,13 +57,13 @@ impl Relay for Memory {
             return;
         }
         match to {
-            // Where frames are IP packets there is no program that answers.
+            // On links whose frames are IP packets, no program replies.
             Successor::Reject if self.link.get() == Link::Ip => {}
             Successor::Mark | Successor::Reject => {
                 leave(self, context);
                 self.successor.set(Some(to));
             }
-            // Both ask the sockets of a host, and a capture has none.
+            // Both programs look up sockets of the host, which a capture does not have.
             Successor::Prove | Successor::Answer => self.unproven.set(self.unproven.get() + 1),
         }
     }
@@ -87,7 +87,7 @@ impl Notes for Memory {
     }
 }
 
-/// Nothing is sent and nothing is written: that it could be is the answer.
+/// Sends and writes nothing; reports success where a host could do it.
 impl Wire for Memory {
     fn answers(&self) -> bool {
         self.link.get() == Link::Ethernet

@@ -59,7 +59,7 @@ impl Rows for Memory {
         let width = table.width();
         let at = keys.insert(key) * width;
         let mut all = self.words[table as usize].borrow_mut();
-        // Rows are numbered without gaps: this one may be new.
+        // Rows are numbered without gaps, so this one may be new.
         let end = all.len().max(at + width);
         all.resize(end, 0);
         all[at..at + width].copy_from_slice(&words[..width]);
@@ -134,7 +134,7 @@ impl Rows for Memory {
     }
 
     fn count_frame(&self, slot: u32, len: u64) {
-        // The program that the packet was handed to counts it.
+        // The program that the packet was tail-called into counts it.
         if self.successor.get().is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Token bucket, and leaky bucket as a meter: the same maths. What has been taken is a debt that is paid off at the rate.
+//! Token bucket, and leaky bucket as a meter: the same maths. Units that were taken are a debt, which is paid off at the rate.
 //!
 //! ```text
 //! debt(now) = max(debt - (now - at) x amount, 0)        units x period, so nothing is ever rounded
@@ -12,10 +12,10 @@
 use super::Counting;
 use crate::policy::terms::gcd;
 
-/// Words: when the debt was written, and the debt.
+/// Number of words: the time at which the debt was written, in microseconds, and the debt.
 pub(super) const WORDS: usize = 2;
 
-/// Up to here every integer is a double.
+/// The largest number up to which every integer is a double.
 const MOST_EXACT: u64 = (1 << 53) - 1;
 
 /// A token bucket for requests.
@@ -27,7 +27,7 @@ pub struct RequestBucket {
 }
 
 impl RequestBucket {
-    /// `amount` units come in every `period_us`, and there are never more than `burst`. None of them is 0.
+    /// `amount` units come in every `period_us`, and the bucket holds at most `burst`. A 0 counts as 1.
     pub fn new(amount: u64, period_us: u64, burst: u64) -> Self {
         Self { amount: amount.max(1), period_us: period_us.max(1), burst: burst.max(1) }
     }
@@ -42,7 +42,7 @@ impl RequestBucket {
         self.period_us
     }
 
-    /// Units that are there at once.
+    /// Units that a full bucket holds.
     pub fn capacity(&self) -> u64 {
         self.burst
     }
@@ -52,19 +52,19 @@ impl RequestBucket {
         words[1].saturating_sub(paid)
     }
 
-    /// More debt than this cannot be counted exactly by the store, which has doubles; whoever has that much waits for years as it is.
+    /// The most debt that is kept, in units x microseconds: the store counts in doubles, which are not exact beyond.
     const MOST_DEBT: u64 = MOST_EXACT;
 
     fn full(&self) -> u64 {
         self.burst.saturating_mul(self.period_us)
     }
 
-    /// How long until everything that was taken has leaked away: the turn of the next one in a queue.
+    /// Returns the microseconds until the whole debt is paid off: the next request in a queue has its turn then.
     pub fn turn(&self, words: &[u64], now_us: u64) -> u64 {
         quotient_up(self.debt(words, now_us), self.amount)
     }
 
-    /// Words of a key that was counted by another bucket: as many units are owed, of this one's period.
+    /// Converts the words of a key that bucket `from` has counted: the debt in units stays, and is written for the period of this bucket.
     pub(super) fn carried(&self, from: &Self, words: &[u64]) -> [u64; WORDS] {
         let owed = u128::from(words[1]) * u128::from(self.period_us);
         let owed = owed.div_ceil(u128::from(from.period_us)).min(u128::from(Self::MOST_DEBT));
@@ -119,7 +119,7 @@ impl Counting for RequestBucket {
     }
 
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
-        // What has been paid off since is there again already: without the charge, the bucket would have been full for as long.
+        // Debt that was paid off since the charge is not given back: without the charge the bucket would have been full, and would have gained nothing.
         let paid = age_us.saturating_mul(self.amount);
         let debt = self.debt(words, now_us);
         let back = units.saturating_mul(self.period_us).saturating_sub(paid).min(debt);
@@ -132,7 +132,7 @@ impl Counting for RequestBucket {
 
     fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         let after = self.debt(words, now_us).saturating_add(units.saturating_mul(self.period_us));
-        // A clock that stepped back has to come back to where it was first.
+        // After a clock has stepped back, debt is paid off only from the moment at which it was written.
         let behind_us = words[0].saturating_sub(now_us);
         match after.saturating_sub(self.full()) {
             0 => 0,

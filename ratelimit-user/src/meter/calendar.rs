@@ -1,14 +1,14 @@
-//! Days and months of a time zone, as a list of moments at which they begin. Made once; asking it is a search.
+//! Days and months of a time zone, as a list of the moments at which they begin. The list is made once; a lookup is a binary search.
 
 use std::{fmt, sync::Arc};
 
 use jiff::{Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
 
-/// Days that are known beforehand: three years from when the list was made.
+/// Days that the list covers: three years from when it was made.
 const DAYS: i32 = 3 * 366;
 const DAY_US: u64 = 86_400_000_000;
 
-/// What a window of a calendar is.
+/// The length of a calendar's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     /// From midnight to midnight.
@@ -17,14 +17,14 @@ pub enum CalendarUnit {
     Month,
 }
 
-/// When days or months begin somewhere.
+/// The moments, in microseconds since 1970, at which days or months begin in a time zone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Calendar {
     name: Arc<str>,
     starts_us: Arc<[u64]>,
 }
 
-/// A time zone that is not there.
+/// A time zone that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("time zone {zone:?} is not known: {why}; use one like \"Europe/Berlin\" or \"UTC\"")]
 pub struct UnknownZone {
@@ -32,7 +32,7 @@ pub struct UnknownZone {
     why: String,
 }
 
-/// A thousand moments say less than the name.
+/// Prints only the name: a list of a thousand moments tells less.
 impl fmt::Debug for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Calendar({})", self.name)
@@ -50,7 +50,7 @@ impl Calendar {
             Ok(date.to_zoned(tz.clone())?.timestamp().as_microsecond().max(0) as u64)
         };
         let mut starts_us = Vec::new();
-        // A clock that is a little behind asks about yesterday.
+        // The list begins two days or months earlier, because a clock that is a little behind asks about yesterday.
         let mut date = match unit {
             CalendarUnit::Day => today.checked_sub(2.days()),
             CalendarUnit::Month => today.first_of_month().checked_sub(2.months()),
@@ -77,7 +77,7 @@ impl Calendar {
         &self.name
     }
 
-    /// When the day or month around a moment begins and ends. Beyond what was known beforehand days have 24 hours, and months are days.
+    /// Returns when the day or month around a moment begins and ends, in microseconds since 1970. Beyond the list, windows of days and of months are 24 hours long.
     pub fn around(&self, now_us: u64) -> (u64, u64) {
         let after = self.starts_us.partition_point(|start_us| *start_us <= now_us);
         let (first, last) = (self.starts_us[0], self.starts_us[self.starts_us.len() - 1]);
@@ -105,7 +105,7 @@ mod tests {
         let calendar = Calendar::new("Europe/Berlin", CalendarUnit::Day, at("2026-10-01T00:00:00Z")).unwrap();
         let around = |text| calendar.around(at(text));
         assert_eq!(around("2026-10-10T21:59:59Z"), (at("2026-10-09T22:00:00Z"), at("2026-10-10T22:00:00Z")));
-        // 25 hours long.
+        // The day on which summer time ends has 25 hours.
         assert_eq!(around("2026-10-25T12:00:00Z"), (at("2026-10-24T22:00:00Z"), at("2026-10-25T23:00:00Z")));
     }
 

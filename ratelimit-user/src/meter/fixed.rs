@@ -1,7 +1,7 @@
-//! Fixed window: so many in every minute that the clock counts, or in every day or month of a calendar.
+//! Fixed window: a number of units in every minute (or other period) of the clock, or in every day or month of a calendar.
 //!
-//! Up to twice the limit passes across an edge: three at the end of one minute and three at the beginning of the next. That is what the
-//! algorithm is; [`super::sliding`] has no edge.
+//! Up to twice the limit passes across an edge: three at the end of one minute and three at the beginning of the next. The algorithm is defined
+//! so; [`super::sliding`] has no edge.
 
 use ratelimit_common::limit::rate::Period;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::policy::RequestLimit;
 
-/// Words: when the window began, in seconds, and what it has admitted.
+/// Number of words: one, whose upper half is when the window began, in seconds since 1970, and whose lower half is what was charged in it.
 pub(super) const WORDS: usize = 1;
 
 const SECOND_US: u64 = 1_000_000;
@@ -38,12 +38,12 @@ impl Fixed {
         Self { limit, period_us: period_us.max(SECOND_US), calendar: None }
     }
 
-    /// So many in every day or month of a calendar.
+    /// `limit` units in every day or month of a calendar.
     pub fn by(limit: u64, calendar: Calendar) -> Self {
         Self { limit, period_us: SECOND_US, calendar: Some(calendar) }
     }
 
-    /// The window of a limit that counts so many: days and months are those of its time zone, if it has one.
+    /// The fixed window of a limit, with `amount` units. Days and months are those of the limit's time zone, if it has one.
     pub(super) fn of(limit: &RequestLimit, amount: u64, now_us: u64) -> Self {
         let unit = match limit.rate.period {
             Period::Day => Some(CalendarUnit::Day),
@@ -53,12 +53,12 @@ impl Fixed {
         let calendar = limit.zone.as_deref().zip(unit).map(|(zone, unit)| Calendar::new(zone, unit, now_us));
         match calendar {
             Some(Ok(calendar)) => Self::by(amount, calendar),
-            // A policy's zones have been checked when it was made.
+            // A zone is known here: the zones of a policy were checked when the policy was read.
             _ => Self::new(amount, limit.rate.period.ns() / 1_000),
         }
     }
 
-    /// How long a window is; of no meaning where there is a calendar.
+    /// The length of a window in microseconds. Means nothing where there is a calendar.
     pub fn period_us(&self) -> u64 {
         self.period_us
     }
@@ -74,7 +74,7 @@ impl Fixed {
         Span { start_s: counted(start_us / SECOND_US), end_us }
     }
 
-    /// The window that counts, and what is in it: the one of now, or one that was opened by a clock further ahead.
+    /// Returns the window that counts and its count: the window of `now_us`, or a later one that a clock further ahead has opened.
     fn current(&self, words: &[u64], now_us: u64) -> (Span, u32) {
         let (start_s, count) = halves(words[0]);
         let span = self.span(now_us);

@@ -1,10 +1,10 @@
-//! Sliding window, log: the time of every unit. Exact, and as large as what it has counted: a ring of one word per unit.
+//! Sliding window, log: the time of every unit. Exact, and as large as the count: a ring with one word per unit.
 //!
-//! A ring begins small and grows with what is charged, up to the room of its limit: who makes up names and asks once for each takes little. One that
-//! has become much too large shrinks again. Words are a slice, so whoever keeps a ring asks for one that suits ([`Log::refit`]) before it charges.
+//! A ring begins small and grows with what is charged, up to the room of its limit, so that names that are asked about once take little memory. A
+//! ring that has become much too large shrinks again. Words are a slice, so the owner of a ring calls [`Log::refit`] before it charges.
 //!
-//! A ring may have room for more than the limit: for what a larger limit before this one counted and what still lies in the window. A limit that goes
-//! from 100 to 10 and back would else have forgotten 90 of those it counted.
+//! A ring may have room for more units than the limit: for units that a larger limit has counted earlier and that still lie in the window. Without
+//! this room, a limit that goes from 100 to 10 and back would forget 90 counted units.
 
 use super::{Counting, NEVER_US, halves, joined};
 
@@ -27,25 +27,25 @@ impl Log {
         Self { limit, room: limit, period_us }
     }
 
-    /// This limit with a ring for so many units, or for as many units as the limit admits if those are more.
+    /// Returns this limit with a ring for `units` units, or for as many units as the limit admits if those are more.
     pub fn with_room(self, units: u64) -> Self {
         Self { room: units.clamp(self.limit, u64::from(u32::MAX)), ..self }
     }
 
-    /// How long a window is.
+    /// The length of a window, in microseconds.
     pub fn period_us(&self) -> u64 {
         self.period_us
     }
 
-    /// Words of a key that was counted by a log of another size: its newest, as far as there is room.
+    /// Converts the ring of a key that a log of another size has counted. The newest units are kept, as far as there is room.
     pub(super) fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
         let (head, length) = halves(words[0]);
         let kept = u64::from(length).min(self.room);
         from.copied(words, head, u64::from(length) - kept, kept, self.size_for(kept))
     }
 
-    /// A ring for a key that is to be charged so many units, if the one that it has does not suit: too small, or more than four times too large.
-    /// `is_new` is a key that has none.
+    /// Returns a new ring for a key that is about to be charged `units`, if its ring is too small or more than four times too large.
+    /// `is_new` means that the key has no ring yet.
     pub fn refit(&self, words: &[u64], is_new: bool, now_us: u64, units: u64) -> Option<Vec<u64>> {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
@@ -56,7 +56,7 @@ impl Log {
         (is_new || !suits).then(|| self.copied(words, head, expired, counting, size))
     }
 
-    /// When the newest unit of a ring was charged; 0 if it has none.
+    /// Returns when the newest unit of a ring was charged, in microseconds since 1970; 0 if the ring has none.
     pub fn newest_us(words: &[u64]) -> u64 {
         let ((head, length), size) = (halves(words[0]), words.len() as u64 - 1);
         match length {
@@ -65,12 +65,12 @@ impl Log {
         }
     }
 
-    /// Units of a ring that has room for so many: with its first word a power of two, which allocators have room for.
+    /// Returns the size, in units, of a ring for `units` units. With its first word, a ring is a power of two of words long, as allocators like it.
     fn size_for(&self, units: u64) -> u64 {
         ((units + 1).next_power_of_two() - 1).max(SMALLEST).min(self.room)
     }
 
-    /// So many units of a ring, from this one on, in a ring of that size.
+    /// Copies `units` units of a ring, beginning with unit number `from`, into a ring with room for `size` units.
     fn copied(&self, words: &[u64], head: u32, from: u64, units: u64, size: u64) -> Vec<u64> {
         let mut copied = vec![0; 1 + size as usize];
         copied[0] = joined(0, units as u32);
@@ -80,7 +80,7 @@ impl Log {
         copied
     }
 
-    /// Units that this ring holds. Words behind the largest one belong to somebody else.
+    /// Returns how many units this ring can hold. Words behind the largest ring belong to another limit.
     fn size(&self, words: &[u64]) -> u64 {
         (words.len() as u64 - 1).min(self.room)
     }
@@ -89,14 +89,14 @@ impl Log {
         1 + ((u64::from(head) + nth) % self.size(words)) as usize
     }
 
-    /// How many of the ring's oldest have expired.
+    /// Returns how many of the oldest units in the ring have expired.
     fn expired(&self, words: &[u64], now_us: u64) -> u64 {
         let (head, length) = halves(words[0]);
-        // Ascending: time only goes on in the ring.
+        // The times in a ring ascend, so a binary search finds the first unit that counts.
         let (mut low, mut high) = (0, u64::from(length));
         while low < high {
             let middle = (low + high) / 2;
-            // One that is exactly a window old still counts, so that an interval with both its ends holds no more than the limit.
+            // A unit that is exactly a window old still counts, so that an interval with both its ends holds no more than the limit.
             if words[self.slot(words, head, middle)] + self.period_us < now_us {
                 low = middle + 1;
             } else {
@@ -108,7 +108,7 @@ impl Log {
 }
 
 impl Counting for Log {
-    /// Where the ring begins and how many are in it, and the times: of the largest ring.
+    /// Returns the number of words of the largest ring: one with the position of its first unit and its length, and one time for each unit.
     fn words(&self) -> usize {
         1 + self.room as usize
     }
@@ -129,7 +129,7 @@ impl Counting for Log {
         let head = ((u64::from(head) + expired) % size) as u32;
         let length = u64::from(length) - expired;
         let newest = length.checked_sub(1).map_or(0, |nth| words[self.slot(words, head, nth)]);
-        // More than there is room for: the oldest make way, and the ring is as full as it can be.
+        // Where there is no room for all units, the oldest make way, and the ring is full.
         let units = units.min(size);
         let over = (length + units).saturating_sub(size);
         let head = ((u64::from(head) + over) % size) as u32;
@@ -144,7 +144,7 @@ impl Counting for Log {
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let expired = self.expired(words, now_us);
         let (head, length) = halves(words[0]);
-        // The newest that may have been meant: not those that came later than it was charged.
+        // Removes the newest units that the caller can mean: not the units that were charged later than `age_us` ago.
         let then_us = now_us.saturating_sub(age_us);
         let later = match age_us {
             0 => 0,

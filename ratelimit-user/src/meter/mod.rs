@@ -1,19 +1,19 @@
-//! The algorithms. Each keeps a few words per key, all zero for a key that is new, and answers the same questions about them.
+//! The algorithms of request limits. Each keeps a few words per key, all zero for a new key, and implements [`Counting`] on them.
 //!
 //! | algorithm | words | most in any interval W of its window's length | least |
 //! |---|---|---|---|
-//! | `bucket` | 2 | burst + rate x W | the same, for whoever always asks |
-//! | `soft` | 4 | the same with its margin, and which of it is above | the same |
+//! | `bucket` | 2 | burst + rate x W | burst + rate x W, for a key that asks all the time |
+//! | `soft` | 4 | as `bucket`, with the margin in burst and rate; also tells what is above the limit | as `bucket`, with the margin |
 //! | `fixed` | 1 | 2 x limit, across an edge | the limit in every aligned window |
 //! | `sliding` | 32 | **the limit** | the limit in every 61/60 windows |
-//! | `weighted` | 2 | 2 x limit - 1, across an edge | limit less what the estimate says of before |
-//! | `log` | 1 + what it has counted, up to the limit or a larger one before | **the limit** | the limit |
+//! | `weighted` | 2 | 2 x limit - 1, across an edge | the limit less the estimate for the window before |
+//! | `log` | 1 + one per counted unit, up to the limit or a larger limit before it | **the limit** | the limit |
 //!
-//! Pure: time is an argument, in microseconds since 1970, and so are the words. `left` and `wait` only look; `charge` charges whether it fits or
-//! not, because whoever asks looks at every limit of a key first and then charges all of them or none. Whole numbers only, and below 2^53 where
-//! `store/scripts/record.lua` has to count alike.
+//! Pure: the time (microseconds since 1970) and the words are arguments. `left` and `wait` only look. `charge` charges whether the units are left
+//! or not, because a caller looks at every limit of a key first and then charges all of them or none. Numbers are integers, and below 2^53 where
+//! `store/scripts/record.lua`, which has doubles, must count alike.
 //!
-//! A clock that steps back gives nothing: what was written later stays as it is, and counts.
+//! A clock that steps back frees nothing: counts that were written at a later time stay and count.
 
 mod bucket;
 pub mod calendar;
@@ -33,32 +33,32 @@ use ratelimit_common::limit::manner::Algorithm;
 use self::calendar::Calendar;
 use crate::policy::RequestLimit;
 
-/// The bit of a limit among those of its allowance. Nobody writes as many as 52, which is what the store's numbers have room for.
+/// Returns the bit that stands for the `nth` limit of an allowance. Limits from the 52nd on share a bit: the store's numbers have room for 52.
 pub(crate) const fn bit(nth: usize) -> u64 {
     1 << if nth < 51 { nth } else { 51 }
 }
 
-/// One limit of one key: how it is counted.
+/// One limit: how the units of a key are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// A bucket that fills, or leaks, at a rate.
     Bucket(RequestBucket),
-    /// A bucket with a margin above it, which tells what is above.
+    /// A bucket with a soft margin, and beside it the bucket of the limit alone, which tells what is above the limit.
     Soft(Soft),
-    /// So many in every window that the clock counts.
+    /// A count per window of the clock or the calendar.
     Fixed(Fixed),
-    /// So many in any window, by counters of parts of it.
+    /// A sliding window, by counters of its sub-windows.
     Sliding(Sliding),
-    /// So many in any window, by an estimate from two counters.
+    /// A sliding window, by an estimate from two counters.
     Weighted(Weighted),
-    /// So many in any window, by the time of every request.
+    /// A sliding log, by the time of every unit.
     Log(Log),
 }
 
-/// When something will be possible.
+/// The wait, in microseconds, for something that will never be possible.
 pub const NEVER_US: u64 = u64::MAX;
 
-/// Passes one question on to the algorithm.
+/// Calls a method of the algorithm inside a [`Meter`].
 macro_rules! each {
     ($meter:expr, $inner:ident => $answer:expr) => {
         match $meter {
@@ -72,68 +72,68 @@ macro_rules! each {
     };
 }
 
-/// What every algorithm answers about the words of a key. Its file has its `impl`, and [`Meter`] a line for it.
+/// What every algorithm answers about the words of a key. Times are in microseconds. Its `impl` is in the file of the algorithm, and [`Meter`] passes calls on.
 pub trait Counting: Sized {
-    /// Words that it keeps for a key.
+    /// Returns how many words a key takes at most.
     fn words(&self) -> usize;
-    /// What a key that is new may have at once.
+    /// Returns the units that a new key may have at once.
     fn capacity(&self) -> u64;
-    /// What a key may have now.
+    /// Returns the units that a key may have now.
     fn left(&self, words: &[u64], now_us: u64) -> u64;
-    /// Takes so many units, whether they are there or not.
+    /// Takes `units`, whether they are left or not.
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64);
-    /// Gives back units, at most the capacity, that were taken so long ago and not used: [`Meter::refund`].
+    /// Gives back `units`, at most the capacity, that were taken `age_us` ago and not used: [`Meter::refund`].
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool;
-    /// How long until so many units, at most the capacity, are there if nobody takes any; 0 if they are now.
+    /// Returns how long until `units`, at most the capacity, are left if nobody takes any; 0 if they are left now.
     fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64;
-    /// How long until a key has one unit more than it has: [`Meter::more`].
+    /// Returns how long until a key has one unit more than now: [`Meter::more`].
     #[inline]
     fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
         let one_more = self.left(words, now_us).max(held_back) + 1;
         if one_more > self.capacity() { 0 } else { self.wait(words, now_us, one_more) }
     }
-    /// How long until a key has everything again: [`Meter::reset`].
+    /// Returns how long until a key has its whole capacity again: [`Meter::reset`].
     fn reset(&self, words: &[u64], now_us: u64) -> u64;
-    /// How long until a key has everything again of which so much, more than nothing, is used: exact, or a whole window.
+    /// Returns how long until a key of which `used` units, at least one, are used has its whole capacity again: exact, or a whole window.
     fn reset_from(&self, used: u64, now_us: u64) -> u64;
-    /// What tells its words from those of any other: state that was written under another layout means nothing.
+    /// Names the format of the words. Words that were written under another layout mean nothing.
     fn layout(&self) -> String;
-    /// The limit in the numbers of the store's script: kind, a, b, c.
+    /// Returns the limit in the numbers of the store's script: kind, a, b, c.
     fn script(&self, now_us: u64) -> [u64; 4];
-    /// A part of it: `numerator / denominator` of its rate, and this capacity.
+    /// Returns the limit with `numerator / denominator` of its rate, and with `capacity`. A window has no rate of its own and keeps its length.
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self;
-    /// How long until nothing counts any more of what was used; a window that slides has something of the one before.
+    /// Returns how long until none of `used` units counts any more. Twice [`Counting::reset_from`] by default: in sliding windows the window before still counts.
     fn forgets_us(&self, used: u64, now_us: u64) -> u64 {
         2 * self.reset_from(used, now_us)
     }
-    /// The bucket that refuses, if it is one.
+    /// Returns the bucket that refuses, if the algorithm is a bucket.
     fn bucket(&self) -> Option<&RequestBucket> {
         None
     }
-    /// Algorithm and window: [`Meter::kin`].
+    /// Names algorithm and window: [`Meter::kin`].
     fn kin(&self) -> String {
         self.layout()
     }
-    /// Whether its words grow with its numbers: it keeps every unit.
+    /// Whether the words hold every unit, so that their number grows with the limit.
     fn keeps_every_unit(&self) -> bool {
         false
     }
-    /// Has room for so many units, if it keeps every one of them.
+    /// Makes room for `units` units, if the words hold every unit.
     fn make_room(&mut self, _units: u64) {}
-    /// The calendar that its windows follow, if they do.
+    /// Returns the calendar that the windows follow, if there is one.
     fn calendar(&self) -> Option<&Calendar> {
         None
     }
 }
 
 impl Meter {
-    /// The meter of a limit, with so many percent on top.
+    /// Makes the meter of a limit, with `percent` percent more than its amount and burst.
     pub fn of(limit: &RequestLimit, percent: u32, now_us: u64) -> Self {
         let rate = &limit.rate;
         let wide = |number: u64| (u128::from(number) * (100 + u128::from(percent)) / 100) as u64;
         let period_us = rate.period.ns() / 1_000;
         match rate.manner.algorithm {
-            // A hundred periods, so that percents are whole; the same with and without them, so that words mean the same.
+            // Over a hundred periods, amounts with percents on top are whole. The period does not depend on `percent`, so words keep their unit when it changes.
             Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
                 let bucket = |percent: u32, burst| {
                     RequestBucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
@@ -150,7 +150,7 @@ impl Meter {
         }
     }
 
-    /// A part of it: `numerator / denominator` of its rate, and this capacity.
+    /// Returns the limit with `numerator / denominator` of its rate, and with `capacity`.
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
         match self {
             Self::Bucket(inner) => Self::Bucket(inner.scaled(numerator, denominator, capacity)),
@@ -162,41 +162,41 @@ impl Meter {
         }
     }
 
-    /// Words that it keeps for a key at most.
+    /// Returns how many words a key takes at most.
     pub fn words(&self) -> usize {
         each!(self, inner => inner.words())
     }
 
-    /// What a key that is new may have at once.
+    /// Returns the units that a new key may have at once.
     #[inline]
     pub fn capacity(&self) -> u64 {
         each!(self, inner => inner.capacity())
     }
 
-    /// What a key may have now.
+    /// Returns the units that a key may have now.
     #[inline]
     pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
         each!(self, inner => inner.left(words, now_us))
     }
 
-    /// Takes so many units, whether they are there or not.
+    /// Takes `units`, whether they are left or not.
     #[inline]
     pub fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         each!(self, inner => inner.charge(words, now_us, units));
     }
 
-    /// Gives back units that were taken so long ago and not used; an age of 0 is any. All of them, or what a bucket still owes for them, or
-    /// nothing: where less was taken than that, of what still counts, it was none of this. Whether anything came back.
+    /// Gives back `units` that were taken `age_us` ago and not used; an age of 0 matches units of any age. A bucket gives back what it still owes for
+    /// them. A window gives back all of them, or nothing if fewer units of that age still count. Returns whether anything came back.
     pub fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         units <= self.capacity() && each!(self, inner => inner.refund(words, now_us, age_us, units))
     }
 
-    /// The bucket that refuses, if it is one.
+    /// Returns the bucket that refuses, if the limit is a bucket: of a soft bucket, the one with the margin.
     pub fn bucket(&self) -> Option<&RequestBucket> {
         each!(self, inner => inner.bucket())
     }
 
-    /// How long until so many units are there, if nobody takes any; 0 if they are now, [`NEVER_US`] if they never will be.
+    /// Returns the microseconds until `units` are left if nobody takes any; 0 if they are left now, [`NEVER_US`] if they never will be.
     #[inline]
     pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         if units > self.capacity() {
@@ -205,20 +205,20 @@ impl Meter {
         each!(self, inner => inner.wait(words, now_us, units))
     }
 
-    /// How long until a key has everything again, if nobody takes any; for windows of which something is used until the one ends that counts now.
+    /// Returns the microseconds until a key has its whole capacity again, if nobody takes any. Once something is used, a fixed window has it at its end.
     #[inline]
     pub fn reset(&self, words: &[u64], now_us: u64) -> u64 {
         each!(self, inner => inner.reset(words, now_us))
     }
 
-    /// How long until a key has one unit more than it has, of those above `held_back`; 0 if it has everything.
+    /// Returns the microseconds until a key has one unit more than now, not counting `held_back` units; 0 if it has its whole capacity.
     #[inline]
     pub fn more(&self, words: &[u64], now_us: u64, held_back: u64) -> u64 {
         each!(self, inner => inner.more(words, now_us, held_back))
     }
 
-    /// How long until a key of which this is left has one unit more, at most: until the next one for buckets, the end of a fixed window, and
-    /// a whole window for the others.
+    /// Returns the longest wait, in microseconds, until a key with `left` units has one more: the time of one unit for buckets, the rest of the window
+    /// for fixed windows, a whole window for the others.
     pub fn more_from(&self, left: u64, now_us: u64) -> u64 {
         match self.bucket() {
             _ if left >= self.capacity() => 0,
@@ -227,7 +227,7 @@ impl Meter {
         }
     }
 
-    /// How long until a key has everything again of which this is left: exact for buckets and fixed windows, a whole window for the others.
+    /// Returns the microseconds until a key with `left` units has its whole capacity again: exact for buckets and fixed windows, a whole window for the others.
     pub fn reset_from(&self, left: u64, now_us: u64) -> u64 {
         match self.capacity().saturating_sub(left) {
             0 => 0,
@@ -235,7 +235,7 @@ impl Meter {
         }
     }
 
-    /// What is left at least if so much was left then and nobody has taken any since.
+    /// Returns the units that are left at least at `now_us`, if `left` were left at `then_us` and nobody has taken any since.
     pub fn left_since(&self, left: u64, then_us: u64, now_us: u64) -> u64 {
         let passed_us = now_us.saturating_sub(then_us);
         if let Some(bucket) = self.bucket() {
@@ -247,17 +247,17 @@ impl Meter {
         if forgotten { self.capacity() } else { left }
     }
 
-    /// What tells its words from those of any other: state that was written under another layout means nothing.
+    /// Names the format of the words. Words that were written under another layout mean nothing.
     pub fn layout(&self) -> String {
         each!(self, inner => inner.layout())
     }
 
-    /// Algorithm and window: limits that have them in common count alike, whatever their numbers and margins are.
+    /// Names algorithm and window. Limits with equal names count alike, whatever their numbers and margins are, so words can be carried over.
     pub fn kin(&self) -> String {
         each!(self, inner => inner.kin())
     }
 
-    /// Whether it is the same limit, whatever room its words have.
+    /// Whether `other` is the same limit. The room in the ring of a log is not compared.
     pub fn is_same_limit(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Log(one), Self::Log(other)) => one.with_room(0) == other.with_room(0),
@@ -265,22 +265,22 @@ impl Meter {
         }
     }
 
-    /// Has room for so many units, if it keeps every one of them.
+    /// Makes room for `units` units, if the words hold every unit.
     pub fn make_room(&mut self, units: u64) {
         each!(self, inner => inner.make_room(units));
     }
 
-    /// Words of a key in a table: all of them, but of what keeps every unit only where those are.
+    /// Returns how many words a key takes in a table. A log takes one, which says where its ring is.
     pub fn words_in_table(&self) -> usize {
         if self.keeps_every_unit() { 1 } else { self.words() }
     }
 
-    /// Whether its words grow with its numbers: it keeps every unit.
+    /// Whether the words hold every unit, so that their number grows with the limit.
     pub fn keeps_every_unit(&self) -> bool {
         each!(self, inner => inner.keeps_every_unit())
     }
 
-    /// Words as this meter has them, of a key that was counted by another of its kin.
+    /// Converts the words of a key that `from`, a meter with an equal [`Meter::kin`], has counted.
     pub fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
         match (from, self) {
             (Self::Bucket(from), Self::Bucket(to)) => to.carried(from, words).to_vec(),
@@ -294,23 +294,23 @@ impl Meter {
         }
     }
 
-    /// How long until nothing counts any more of a key that has used everything.
+    /// Returns the microseconds until nothing counts any more of a key that has used its whole capacity.
     pub fn forgets_us(&self, now_us: u64) -> u64 {
         each!(self, inner => inner.forgets_us(self.capacity(), now_us))
     }
 
-    /// The limit in the numbers of the store's script: kind, a, b, c. `now_us` says which day it is, for limits by a calendar.
+    /// Returns the limit in the numbers of the store's script: kind, a, b, c. `now_us` selects the day or month of a limit with a calendar.
     pub fn script(&self, now_us: u64) -> [u64; 4] {
         each!(self, inner => inner.script(now_us))
     }
 
-    /// The calendar that its windows follow, if they do.
+    /// Returns the calendar that the windows follow, if there is one.
     pub fn calendar(&self) -> Option<&Calendar> {
         each!(self, inner => inner.calendar())
     }
 }
 
-/// Two counts in one word.
+/// Splits a word into its upper and its lower 32 bits.
 const fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
@@ -319,7 +319,7 @@ const fn joined(high: u32, low: u32) -> u64 {
     ((high as u64) << 32) | low as u64
 }
 
-/// A count as it fits in half a word. What is beyond counts as much as there can be.
+/// Returns a count in 32 bits. Larger counts become the largest number of 32 bits.
 fn counted(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,20 +1,20 @@
-//! A part of a limit: what one host may give when it is alone, and what is then left for all others.
+//! Parts of a limit: what one host may give when it is alone, and what remains for all hosts together.
 
 use super::Meter;
 
 impl Meter {
-    /// `numerator / denominator` of it: as much slower, and with as much less at once, rounded down. Nothing if that is nothing.
+    /// Returns `numerator / denominator` of the limit, in rate and capacity, rounded down. `None` if not even one unit remains.
     pub fn part(&self, numerator: u64, denominator: u64) -> Option<Self> {
         let units = (u128::from(self.capacity()) * u128::from(numerator) / u128::from(denominator)) as u64;
         (units > 0).then(|| self.scaled(numerator, denominator, units))
     }
 
-    /// An even part of it for each of so many hosts, but one unit at least.
+    /// Returns an even part of the limit for each of `hosts` hosts, at least one unit.
     pub fn share(&self, hosts: u64) -> Self {
         self.scaled(1, hosts, (self.capacity() / hosts.max(1)).max(1))
     }
 
-    /// What is left of it when each of so many hosts keeps `permille` thousandths of it, divided by their number, for itself.
+    /// Returns what remains of the limit when each of `hosts` hosts keeps a part for itself, all parts together being `permille` thousandths.
     pub fn without_parts(&self, permille: u64, hosts: u64) -> Self {
         match self.part(permille, 1_000 * hosts) {
             Some(part) => self.scaled(1_000 - permille, 1_000, self.capacity() - hosts * part.capacity()),

@@ -1,18 +1,18 @@
 //! Sliding window, sub-windows: one counter for each sixtieth of the window, and one more, because the oldest counts in full although part of it
 //! has expired.
 //!
-//! At most the limit in any interval as long as the window. Whoever always asks gets the limit in every 61/60 windows.
+//! At most the limit in any interval as long as the window. A key that asks all the time gets the limit in every 61/60 windows.
 //!
-//! The packet path has the same in words that many CPUs change at once (`ratelimit_common::limit::window::sliding`). Here a lock is held, so
-//! counters take half a word each and need no closing: 61 of them fit in a quarter of the space.
+//! The packet path has this algorithm in words that many CPUs change at once (`ratelimit_common::limit::window::sliding`). Here a lock is held, so
+//! a counter takes half a word and needs no closing: 61 of them fit in a quarter of the space.
 
 use std::ops::Range;
 
 use super::{Counting, counted, halves, joined};
 
-/// Counters: the sixty that a window has, and the one that it begins in.
+/// Number of counters: sixty for the length of a window, and one for the sub-window (part) in which the window begins.
 const PARTS: u64 = 61;
-/// Words: the latest part, and two counters in each of the others.
+/// Number of words: one with the latest part, and one for every two counters.
 pub(super) const WORDS: usize = 1 + (PARTS as usize).div_ceil(2);
 
 /// A sliding window for requests.
@@ -28,29 +28,29 @@ impl Sliding {
         Self { limit, part_us: period_us.max(1).div_ceil(PARTS - 1) }
     }
 
-    /// How long a window is, rounded up to whole counters.
+    /// The length of a window in microseconds, rounded up to whole parts.
     pub fn period_us(&self) -> u64 {
         self.part_us * (PARTS - 1)
     }
 
-    /// How long one counter counts.
+    /// The length of a part, which one counter counts, in microseconds.
     pub fn part_us(&self) -> u64 {
         self.part_us
     }
 
-    /// The part of now, or a later one that was charged by a clock further ahead.
+    /// Returns the part of `now_us`, or a later one that a clock further ahead has charged.
     fn part(&self, words: &[u64], now_us: u64) -> u64 {
         (now_us / self.part_us).max(words[0])
     }
 
-    /// Parts that count at `part` and have been written, the oldest first.
+    /// Returns the parts, oldest first, that have been written and that count while `part` is the current one.
     fn counting(words: &[u64], part: u64) -> Range<u64> {
         let latest = words[0];
         (part + 1).saturating_sub(PARTS)..(latest + 1).min(part + 1)
     }
 
     fn used(words: &[u64], part: u64) -> u64 {
-        // All of them count: no need to look where each is.
+        // All counters count, so it does not matter which counter has which part.
         if part == words[0] {
             let halves = words[1..WORDS].iter().map(|word| (word >> 32) + (word & u64::from(u32::MAX)));
             return halves.sum();
@@ -74,7 +74,7 @@ impl Counting for Sliding {
 
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let part = self.part(words, now_us);
-        // What the new parts' counters counted before has expired.
+        // Clears the counters that the new parts take over: what they counted has expired.
         for fresh in (words[0] + 1).max((part + 1).saturating_sub(PARTS))..=part {
             set(words, fresh, 0);
         }
@@ -84,7 +84,7 @@ impl Counting for Sliding {
     }
 
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
-        // The newest that may have been meant: not those that came later than it was charged.
+        // Removes the newest units that the caller can mean: not the units that were charged later than `age_us` ago.
         let mut parts = Self::counting(words, self.part(words, now_us));
         if age_us > 0 {
             parts.end = parts.end.min(now_us.saturating_sub(age_us) / self.part_us + 1);
@@ -108,7 +108,7 @@ impl Counting for Sliding {
         if used.saturating_add(units) <= self.limit {
             return 0;
         }
-        // Slots in the order of their parts, without a division for each: most decisions ask.
+        // Walks the counters in the order of their parts without a division for each, because most decisions come here.
         let parts = Self::counting(words, part);
         let mut slot = (parts.start % PARTS) as usize;
         for part in parts {
@@ -144,7 +144,7 @@ impl Counting for Sliding {
     }
 }
 
-/// The word and the half of it that count a part.
+/// Returns the index of the word that counts a part, and whether its upper half does.
 const fn place(part: u64) -> (usize, bool) {
     let slot = (part % PARTS) as usize;
     (1 + slot / 2, slot % 2 == 1)

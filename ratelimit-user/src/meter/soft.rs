@@ -1,18 +1,18 @@
-//! A bucket with a margin above it, and beside it the bucket of the limit itself, which tells what is above.
+//! A bucket with a soft margin, and beside it the bucket of the limit alone, which tells what is above the limit.
 //!
-//! The margin is more at once and more in the long run. Whoever asks a little faster than the limit never empties the larger bucket, so how full
-//! that one is says nothing about being above: 105 a second of 100, with 10 percent of margin, are five above in every second. The bucket of the
-//! limit is charged with what fits in it and with nothing else; what does not is above the limit.
+//! A margin admits more at once and more in the long run. A key that is a little faster than the limit never empties the bucket with the margin, so the
+//! level of that bucket does not tell what is above the limit: of 105 a second at a limit of 100 with 10 percent of margin, five are above in every
+//! second. The bucket of the limit alone is charged only with what fits in it; everything else is above the limit.
 
 use super::{Counting, RequestBucket};
 use crate::policy::terms::gcd;
 
-/// Words: those of the bucket with the margin, and those of the limit's.
+/// Number of words: those of the bucket with the margin, then those of the bucket of the limit alone.
 pub(super) const WORDS: usize = 4;
-/// Where the second begin.
+/// Index of the first word of the bucket of the limit alone.
 const OWN: usize = 2;
 
-/// Two buckets whose words mean the same: their periods are alike.
+/// Two buckets with the same period, so that their words have the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Soft {
     whole: RequestBucket,
@@ -20,27 +20,27 @@ pub struct Soft {
 }
 
 impl Soft {
-    /// What is given, with the margin, and what the limit says. Both are the same while there is no margin.
+    /// `whole` is the limit with its margin, `own` the limit alone. Both are equal while there is no margin.
     pub fn new(whole: RequestBucket, own: RequestBucket) -> Self {
         Self { whole, own }
     }
 
-    /// The bucket that refuses.
+    /// The bucket that refuses: the limit with its margin.
     pub fn whole(&self) -> &RequestBucket {
         &self.whole
     }
 
-    /// The bucket of the limit itself.
+    /// The bucket of the limit alone.
     pub fn own(&self) -> &RequestBucket {
         &self.own
     }
 
-    /// The words of the limit's own bucket.
+    /// The words of the bucket of the limit alone.
     pub(super) fn own_words(words: &[u64]) -> &[u64] {
         &words[OWN..]
     }
 
-    /// Words of a key that was counted by another bucket, with a margin or without.
+    /// Converts the words of a key that other buckets, with a margin or without, have counted.
     pub(super) fn carried(
         &self,
         whole: &RequestBucket,
@@ -53,12 +53,12 @@ impl Soft {
         [at, debt, own_at, own_debt]
     }
 
-    /// What is left below the margin.
+    /// Returns the units that are left below the margin.
     pub fn below(&self, words: &[u64], now_us: u64) -> u64 {
         self.own.left(&words[OWN..], now_us).min(self.whole.left(words, now_us))
     }
 
-    /// How long until one unit more is left below the margin; 0 if everything is.
+    /// Returns the microseconds until one unit more is left below the margin; 0 if all units are.
     pub fn more_below(&self, words: &[u64], now_us: u64) -> u64 {
         let one_more = self.below(words, now_us) + 1;
         if one_more > self.own.capacity() {
@@ -114,7 +114,7 @@ impl Counting for Soft {
     }
 
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
-        // Reduced alike, whatever the rates are: words mean the same with the margin and without.
+        // Both buckets are divided by one factor, which does not depend on their rates, so that words keep their unit when the margin changes.
         let common = gcd(numerator.into(), denominator.into()) as u64;
         let (times, in_times) = (numerator / common, denominator / common);
         let of = |bucket: &RequestBucket, capacity| {
@@ -129,7 +129,7 @@ impl Counting for Soft {
         Some(&self.whole)
     }
 
-    /// As a bucket of this limit without a margin is laid out: periods here are a hundred of its own.
+    /// Names the layout that a bucket of this limit has without a margin. The period of a soft bucket is a hundred periods of the limit.
     fn kin(&self) -> String {
         RequestBucket::new(1, self.own.period_us() / 100, 1).layout()
     }

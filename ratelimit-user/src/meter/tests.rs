@@ -1,4 +1,4 @@
-//! What every algorithm promises, on random schedules, and each one's own bound.
+//! What every algorithm promises, on random schedules, and the bound of each.
 
 mod refunds;
 mod told;
@@ -10,7 +10,7 @@ use super::{calendar::CalendarUnit, *};
 const SECOND: u64 = 1_000_000;
 /// The first number behind which not every integer is a double.
 const DOUBLES: u64 = 1 << 53;
-/// Some moment: windows must not need the zero of the clock.
+/// A moment at which no window begins: windows must not depend on when the clock was 0.
 const START: u64 = 1_790_000_000 * SECOND + 123_456;
 
 fn meters() -> Vec<Meter> {
@@ -37,7 +37,7 @@ fn meters() -> Vec<Meter> {
     ]
 }
 
-/// How long the window of a meter is, as far as it has one.
+/// Returns the length of a meter's window in microseconds; for a bucket, its period.
 fn window_us(meter: &Meter) -> u64 {
     match meter {
         Meter::Bucket(_) | Meter::Soft(_) => meter.bucket().unwrap().period_us(),
@@ -65,7 +65,7 @@ fn schedule() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((gap, 1..4_u64), 1..200)
 }
 
-/// Asks by a schedule and returns what was admitted, when.
+/// Asks by a schedule and returns when units were admitted, and how many.
 fn run(meter: &Meter, steps: &[(u64, u64)], words: &mut [u64]) -> Vec<(u64, u64)> {
     let mut now = START;
     let mut admitted = Vec::new();
@@ -79,7 +79,7 @@ fn run(meter: &Meter, steps: &[(u64, u64)], words: &mut [u64]) -> Vec<(u64, u64)
     admitted
 }
 
-/// The words of a new key, and behind them those of another limit, which are none of its business.
+/// The words of a new key, followed by words of another limit, which no meter may read or change.
 fn fresh(meter: &Meter) -> Vec<u64> {
     let mut words = vec![0; meter.words()];
     words.extend([u64::MAX; 40]);
@@ -87,7 +87,7 @@ fn fresh(meter: &Meter) -> Vec<u64> {
 }
 
 proptest! {
-    /// Beside every multiple of the divisor, where rounding would show, and on both sides of 2^53.
+    /// Dividends next to multiples of the divisor, where rounding would show, and on both sides of 2^53.
     #[test]
     fn a_quotient_by_doubles_is_that_of_integers(divisor_bits in 1_u32..64, dividend_bits in 1_u32..64, any: (u64, u64)) {
         let divisor = (any.0 >> (64 - divisor_bits)).max(1);
@@ -233,7 +233,7 @@ fn idle_for_years_is_as_good_as_new() {
 
 #[test]
 fn more_than_there_is_can_be_charged_and_counts() {
-    // A host that reports late what it has spent.
+    // As when a host reports late what it has spent.
     for meter in meters() {
         let mut words = fresh(&meter);
         meter.charge(&mut words, START, meter.capacity() + 5);

@@ -1,10 +1,10 @@
-//! Sliding window, weighted: this window's count, and of the one before as much as still lies in the last window's length, as if it had come evenly.
+//! Sliding window, weighted: the count of this window, and the part of the count before that still lies in the last window's length, as if it had come evenly.
 //!
-//! Up to 2 x limit - 1 in one real window, where what came before came at its end. Small and smooth, and the form that most descriptions mean.
+//! Up to 2 x limit - 1 pass in one real interval, if the units of the window before all came at its end. Small and smooth, and the form that most descriptions mean.
 
 use super::{Counting, counted, halves, joined};
 
-/// Words: the window, and the counts of the one before and of itself.
+/// Number of words: one with the number of the window, and one with the counts of the window before it and of the window itself.
 pub(super) const WORDS: usize = 2;
 
 /// A weighted sliding window for requests.
@@ -14,7 +14,7 @@ pub struct Weighted {
     period_us: u64,
 }
 
-/// Where in which window, and what counts there.
+/// The window of a moment, how far the moment is into it, and the counts of the window before and of the window itself.
 struct Now {
     window: u64,
     passed_us: u64,
@@ -28,7 +28,7 @@ impl Weighted {
         Self { limit, period_us: period_us.max(1) }
     }
 
-    /// How long a window is.
+    /// The length of a window, in microseconds.
     pub fn period_us(&self) -> u64 {
         self.period_us
     }
@@ -37,7 +37,7 @@ impl Weighted {
         let (window, passed_us) = (now_us / self.period_us, now_us % self.period_us);
         let (before, count) = halves(words[1]);
         match words[0] {
-            // A clock that stepped back stands at the beginning of the window that was opened.
+            // A clock that stepped back counts as being at the beginning of the later window.
             later if later > window => Now { window: later, passed_us: 0, before, count },
             same if same == window => Now { window, passed_us, before, count },
             last if last + 1 == window => Now { window, passed_us, before: count, count: 0 },
@@ -50,7 +50,7 @@ impl Weighted {
         u64::from(now.count) + still.div_ceil(u128::from(self.period_us)) as u64
     }
 
-    /// From where in a window the one before weighs at most `room`: from its end on at the latest, where it weighs nothing.
+    /// Returns how many microseconds into a window the count of the window before weighs at most `room`: at most the whole window, at whose end it weighs nothing.
     fn fits_from(&self, before: u32, room: u64) -> u64 {
         if u64::from(before) <= room {
             return 0;
@@ -81,7 +81,7 @@ impl Counting for Weighted {
 
     fn refund(&self, words: &mut [u64], now_us: u64, age_us: u64, units: u64) -> bool {
         let now = self.now(words, now_us);
-        // The newest that may have been meant: not those of this window, if it was charged before that.
+        // Removes the newest units that the caller can mean: no units of this window, if the charge was before this window.
         let windows_ago = match now_us.saturating_sub(age_us) / self.period_us {
             _ if age_us == 0 => 0,
             then => now.window.saturating_sub(then),
@@ -106,8 +106,8 @@ impl Counting for Weighted {
             return 0;
         }
         let start_us = now.window * self.period_us;
-        // Later in this window, or in the next, where this one is the one before. What fits from the end of a window on fits in the one behind it, too:
-        // whatever this window has counted leaves that room.
+        // The units fit later in this window, if its own count leaves room, or else in the next window, where the count of this window is the one that weighs
+        // less and less. Units that fit only at the very end of this window fit at the beginning of the next, too: this window's count leaves them room.
         let here = self.limit.checked_sub(units.saturating_add(now.count.into()));
         let later_us = match here {
             Some(room) => start_us + self.fits_from(now.before, room),

@@ -1,4 +1,4 @@
-//! Attacks and those who are told of them, as metrics.
+//! Metrics of attacks and of notifiers.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 

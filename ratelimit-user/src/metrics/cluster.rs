@@ -1,4 +1,4 @@
-//! This host's part in its cluster, as metrics.
+//! Metrics of this host in its cluster.
 
 use prometheus::{Gauge, IntCounter, IntGauge, Registry};
 

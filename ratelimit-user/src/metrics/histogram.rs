@@ -1,4 +1,4 @@
-//! Times that were counted elsewhere, as a histogram. The crate's own takes them one by one.
+//! A histogram of times that were counted elsewhere. The histogram of the crate takes times one by one.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::requests::status::DecisionTimes;
 
 const PER_SECOND: f64 = 1e6;
 
-/// A histogram as it stands.
+/// A histogram with given counts.
 pub(super) struct Times {
     desc: Desc,
     histogram: Histogram,
@@ -25,7 +25,7 @@ impl Times {
         let (mut so_far, mut buckets) = (0, Vec::new());
         for count in &times.counts {
             so_far += count.decisions;
-            // The text has one for all of them by itself.
+            // The text format adds the bucket for all times by itself.
             if let Some(at_most_us) = count.at_most_us {
                 let mut bucket = Bucket::default();
                 bucket.set_upper_bound(at_most_us as f64 / PER_SECOND);

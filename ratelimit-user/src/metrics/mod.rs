@@ -1,4 +1,4 @@
-//! A snapshot as Prometheus metrics.
+//! Metrics for Prometheus, from a snapshot of the counters.
 
 mod attacks;
 mod cluster;
@@ -15,14 +15,14 @@ use crate::{
     stats::{Columns, ReasonCount, Snapshot, attack_state::AttackState, view::StatsView},
 };
 
-/// The verdict of what passed only because its service or the policy is on trial.
+/// The verdict label of frames that passed only because their service or the policy is on trial.
 const WOULD_DROP: &str = "would_drop";
-/// The verdict of what passed with another class of service.
+/// The verdict label of frames that passed with another DSCP class.
 const MARKED: &str = "marked";
-/// The verdict of what was dropped with word to its sender.
+/// The verdict label of frames that were dropped and whose sender was told.
 const REJECTED: &str = "rejected";
 
-/// Renders the text format, with series of the largest sources of a view if that is given. A fresh registry each time: the kernel counts, this only shows.
+/// Renders the text format, with series of the largest sources of a view if one is given. Each call makes a new registry, because the kernel keeps the counts.
 pub fn render(
     status: &Status,
     snapshot: &Snapshot,
@@ -43,7 +43,7 @@ pub fn render(
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 
-/// The metrics of a host that decides about requests and guards no interface.
+/// Renders the metrics of a host that decides about requests and guards no interface.
 pub fn render_requests(status: &RequestsStatus) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     requests::register(&registry, status)?;
@@ -68,7 +68,7 @@ fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::E
         packets.with_label_values(&values).inc_by(count.packets);
         bytes.with_label_values(&values).inc_by(count.bytes);
     };
-    // Every reason is there from the start, under no service.
+    // Every reason has a series from the start, without a service.
     snapshot
         .columns
         .reasons

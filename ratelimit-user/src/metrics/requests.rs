@@ -1,4 +1,4 @@
-//! Requests as metrics.
+//! Metrics of requests.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 

@@ -1,10 +1,10 @@
-//! The sources that send most, as metrics: only where the policy asks for them, because each source is a series.
+//! Metrics of the sources that send most, only if the policy asks for them, because each source is a series.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::stats::view::StatsView;
 
-/// The largest sources of a view, at most so many.
+/// Registers the largest sources of a view, at most `most`.
 pub(super) fn register(registry: &Registry, view: &StatsView, most: usize) -> Result<(), prometheus::Error> {
     let labels = ["source", "service"];
     let help = "Packets per second of the largest sources, estimated; with [listen] metrics_top.";

@@ -1,21 +1,21 @@
-//! One run of a command: the message on its standard input, nothing of the daemon's secrets in its environment, and an end.
+//! One run of a notifier's command. It gets the message on its standard input and none of the daemon's secrets in its environment, and its time is limited.
 
 use std::{os::unix::process::ExitStatusExt as _, process::Stdio, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
-/// Variables that a command is given.
+/// Environment variables that a command is given.
 const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
-/// Runs it, and waits for its end. It and everything it started in its group are killed after the limit.
+/// Runs a command and waits for its end. After the limit the command and all processes in its group are killed.
 pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Result<(), String> {
     let (program, arguments) = words.split_first().ok_or("there is no command")?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own, so that what it starts ends with it.
+    // The command gets a process group of its own, so that the processes it starts can be killed with it.
     command.process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
     let mut group = RunningGroup(child.id().and_then(|id| Pid::from_raw(id as i32)));
@@ -28,7 +28,7 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
     };
     let ended = tokio::time::timeout(limit, work).await;
     if matches!(ended, Ok(Ok(_))) {
-        // What it left running on purpose is its own.
+        // The command ended by itself: processes that it left running are not killed.
         group.0 = None;
     }
     match ended {
@@ -46,7 +46,7 @@ pub(super) async fn run(words: &[String], body: &[u8], limit: Duration) -> Resul
     }
 }
 
-/// A command and what it started, until it has ended by itself: also if nobody waits for it any more, because the policy has another notifier now.
+/// The process group of a command that has not ended by itself. Dropping it kills the group, also if the policy has another notifier by now and nobody waits.
 struct RunningGroup(Option<Pid>);
 
 impl Drop for RunningGroup {

@@ -1,4 +1,4 @@
-//! Sending what waits, one after the other, again later if it fails.
+//! Sends the messages that wait for one notifier, one after the other. A message that fails is sent again later.
 
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ use crate::{
     policy::{Notifier, NotifyWay},
 };
 
-/// How patient sending is.
+/// The times and the burst that delivery keeps to.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryTimes {
     /// How long one attempt may take.
@@ -27,11 +27,11 @@ pub struct DeliveryTimes {
     pub first_pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
-    /// A message that has not arrived by then is given up.
+    /// A message that has not arrived after this time is given up.
     pub give_up_after: Duration,
     /// Messages that may go out at once.
     pub burst: u32,
-    /// The pause between messages after that.
+    /// The pause between messages after the burst.
     pub every: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for DeliveryTimes {
     }
 }
 
-/// Sends for as long as the daemon runs.
+/// Sends the messages of a queue for as long as the daemon runs or the task lives.
 pub(super) async fn deliver(
     notifier: Notifier,
     queue: Arc<Queue>,

@@ -1,10 +1,10 @@
-//! Telling others of attacks: webhooks and commands. Nothing else waits for them.
+//! Telling others of attacks, through webhooks and commands. Nothing else in the daemon waits for a notifier.
 //!
 //! ```text
 //!   tell -> queue of each notifier (bounded, oldest goes first) -> pace -> one attempt at a time, again later if it fails
 //! ```
 //!
-//! All of it happens on a thread of its own, but for talking to the server of a webhook: who does that is for the caller to say.
+//! All of this happens on a thread of its own. Only the caller's [`Post`] talks to the server of a webhook.
 
 mod command;
 mod delivery;
@@ -36,7 +36,7 @@ use crate::{
 };
 use queue::Queue;
 
-/// Those who are told, and what waits for them.
+/// The notifiers of the policy in force, and the messages that wait for each.
 #[derive(Debug)]
 pub struct Notifications {
     runtime: Handle,
@@ -47,7 +47,7 @@ pub struct Notifications {
     told: Vec<Recipient>,
 }
 
-/// One who is told.
+/// One notifier, its queue and the task that sends.
 #[derive(Debug)]
 struct Recipient {
     notifier: Notifier,
@@ -55,7 +55,7 @@ struct Recipient {
     task: AbortHandle,
 }
 
-/// What is sent, as JSON: fields are added, never renamed.
+/// The message, as JSON. Later versions may add fields, but never rename one.
 #[derive(Debug, Serialize)]
 struct NotificationJson<'a> {
     version: u32,
@@ -66,7 +66,7 @@ struct NotificationJson<'a> {
 }
 
 impl Notifications {
-    /// Nobody is told yet. Starts the thread. `post` sends messages of webhooks.
+    /// Starts the thread, without any notifier yet. `post` sends messages of webhooks.
     pub fn start(host: String, times: DeliveryTimes, post: Arc<dyn Post>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -75,7 +75,7 @@ impl Notifications {
         Ok(Self { runtime: handle, times, post, host, told: Vec::new() })
     }
 
-    /// Goes over to the notifiers of a policy. Those that it still has keep what waits for them.
+    /// Goes over to the notifiers of a policy. Notifiers that stay keep the messages that wait for them.
     pub fn follow(&mut self, notifiers: &[Notifier]) {
         if self.told.iter().map(|told| &told.notifier).eq(notifiers) {
             return;
@@ -97,7 +97,7 @@ impl Notifications {
         Recipient { notifier, queue, task }
     }
 
-    /// Tells everybody who wants to know. Returns at once.
+    /// Queues a message for every notifier that wants this occasion. Returns at once.
     pub fn tell(&self, occasion: Occasion, report: &AttackReport, unix_ms: u64) {
         let mut wanting = self.told.iter().filter(|told| told.notifier.on.contains(&occasion)).peekable();
         if wanting.peek().is_none() {
@@ -106,17 +106,17 @@ impl Notifications {
         let at = moment::utc_ms(unix_ms);
         let body =
             NotificationJson { version: 1, event: occasion.name(), host: &self.host, at, attack: report };
-        // A report is numbers and texts: it can always be written.
+        // A report consists of numbers and texts, so it can always be written as JSON.
         let body: Arc<[u8]> = serde_json::to_vec(&body).unwrap_or_default().into();
         wanting.for_each(|told| told.queue.push(Arc::clone(&body)));
     }
 
-    /// How each is doing.
+    /// Returns the state of each notifier.
     pub fn status(&self) -> Vec<NotifierStatus> {
         self.told.iter().map(|told| told.queue.status()).collect()
     }
 
-    /// What does not work, as sentences.
+    /// Returns one sentence for each notifier whose last attempt failed.
     pub fn warnings(&self) -> Vec<String> {
         let failing = |status: NotifierStatus| {
             let problem = status.problem?;

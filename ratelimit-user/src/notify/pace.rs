@@ -1,4 +1,4 @@
-//! How fast messages go out: whoever makes attacks begin and end must not make this host flood somebody.
+//! The pace of messages: whoever makes attacks begin and end must not make this host flood a receiver.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use std::time::Duration;
 pub(super) struct SendingPace {
     burst: u32,
     every: Duration,
-    /// When the bucket is full again, since the clock began.
+    /// When the bucket is full again, as time since the clock began.
     full_at: Duration,
 }
 
 impl SendingPace {
-    /// So many at once, and one more after each pause.
+    /// Makes a pace of `burst` messages at once, and one more after each pause of `every`.
     pub(super) fn new(burst: u32, every: Duration) -> Self {
         Self { burst, every, full_at: Duration::ZERO }
     }
 
-    /// How long the next message waits, at a time since the clock began. It counts as sent then.
+    /// Returns how long the next message waits, and counts it as sent. `now` is the time since the clock began.
     pub(super) fn wait(&mut self, now: Duration) -> Duration {
         let full_at = self.full_at.max(now);
         let may_go_at = (full_at + self.every).saturating_sub(self.every * self.burst);
@@ -26,7 +26,7 @@ impl SendingPace {
     }
 }
 
-/// The pause after so many failures in a row: twice as long each time, up to a longest one.
+/// Returns the pause after a number of failures in a row: it doubles with each failure, up to `longest`.
 pub(super) fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
     first.saturating_mul(1_u32 << failures.saturating_sub(1).min(20)).min(longest)
 }

@@ -1,4 +1,4 @@
-//! A message of a webhook that is ready to be sent. Who makes it has the secret and the files; who sends it talks to the network, and knows neither.
+//! A message of a webhook that is ready to be sent. The daemon makes it and has the secret and the files; the front process sends it and has neither.
 
 use std::{fmt, future::Future, path::PathBuf, pin::Pin, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::policy::WebhookUrl;
 /// A POST that is ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posting {
-    /// Where it goes.
+    /// The address of the webhook.
     pub(super) url: WebhookUrl,
-    /// What the header with the signature of the body says, if there is a secret.
+    /// The value of the header with the signature of the body, if there is a secret.
     pub(super) signature: Option<String>,
-    /// Whose certificates are trusted; those whom the system trusts without it.
+    /// The authorities whose certificates are trusted; without them, the authorities of the system.
     pub(super) authorities: Option<Authorities>,
     /// The message, as JSON.
     pub(super) body: String,
@@ -23,17 +23,17 @@ pub struct Posting {
 /// Certificates of authorities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Authorities {
-    /// The file that they are from, for what is said about them.
+    /// The file of the certificates, named in errors.
     pub(super) file: PathBuf,
-    /// What the file says, in PEM.
+    /// The text of the file, in PEM.
     pub(super) text: String,
 }
 
-/// What becomes of a message.
+/// The outcome of sending one message, as a future.
 pub type Posted = Pin<Box<dyn Future<Output = Result<(), Undelivered>> + Send>>;
 
 /// Sends messages of webhooks.
 pub trait Post: fmt::Debug + Send + Sync {
-    /// Sends one, and waits as long for an answer that says that it was taken.
+    /// Sends one message, and waits for at most `patience` until the receiver has accepted it.
     fn post(&self, posting: Posting, patience: Duration) -> Posted;
 }

@@ -1,4 +1,4 @@
-//! What waits to be sent to one notifier, and how that one is doing.
+//! The queue of messages that wait to be sent to one notifier, and the state of the notifier.
 
 use std::{
     collections::VecDeque,
@@ -8,10 +8,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// Bodies that wait at most; the oldest goes first.
+/// The largest number of bodies that wait; beyond it the oldest is lost.
 const MOST: usize = 32;
 
-/// A queue with a reader.
+/// A queue of bodies with one reader.
 #[derive(Debug)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
@@ -33,7 +33,7 @@ pub struct NotifierStatus {
     pub sent: u64,
     /// Attempts that failed.
     pub failures: u64,
-    /// Messages that were given up, or had no room.
+    /// Messages that were given up, or that left the queue for want of room.
     pub lost: u64,
     /// Messages that wait.
     pub waiting: u64,
@@ -51,7 +51,7 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one; the oldest makes way.
+    /// Adds a body; if the queue is full, the oldest body is lost.
     pub(super) fn push(&self, body: Arc<[u8]>) {
         let mut inner = self.inner();
         if inner.bodies.len() >= MOST {
@@ -63,7 +63,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// The next one, when there is one.
+    /// Waits until there is a body, and takes it out of the queue.
     pub(super) async fn next(&self) -> Arc<[u8]> {
         loop {
             if let Some(body) = self.inner().bodies.pop_front() {
@@ -73,21 +73,21 @@ impl Queue {
         }
     }
 
-    /// An attempt failed. Whether that is news.
+    /// Counts an attempt that failed, and returns whether the attempt before had succeeded.
     pub(super) fn failed(&self, why: &str) -> bool {
         let mut inner = self.inner();
         inner.status.failures += 1;
         inner.status.problem.replace(why.to_owned()).is_none()
     }
 
-    /// One arrived. Whether the attempt before had failed.
+    /// Counts a message that arrived, and returns whether the attempt before had failed.
     pub(super) fn sent(&self) -> bool {
         let mut inner = self.inner();
         inner.status.sent += 1;
         inner.status.problem.take().is_some()
     }
 
-    /// One is given up.
+    /// Counts a message that is given up.
     pub(super) fn gave_up(&self) {
         self.inner().status.lost += 1;
     }

@@ -13,7 +13,7 @@ use crate::{
     policy::{NotifyWay, WebhookUrl},
 };
 
-/// Everything a hundred times as fast as it is.
+/// The times of delivery, about a hundredth of the real ones.
 const TIMES: DeliveryTimes = DeliveryTimes {
     attempt: Duration::from_millis(200),
     first_pause: Duration::from_millis(10),
@@ -58,7 +58,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The head and the body of one request.
+/// Reads one request and returns its head and its body.
 fn hear(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
     loop {
@@ -82,7 +82,7 @@ fn a_server_that_is_down_then_slow_then_broken_gets_every_message_once_it_is_bac
     let dir = Dir::new("secret");
     let secret_file = dir.0.join("secret");
     fs::write(&secret_file, "hush\nnot this\n").unwrap();
-    // Nobody listens there: it is down.
+    // Nobody listens at this address: the receiver is down.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let notifications = told(webhook(address, Some(secret_file)), TIMES);
     let begun = Instant::now();
@@ -96,14 +96,14 @@ fn a_server_that_is_down_then_slow_then_broken_gets_every_message_once_it_is_bac
     let listener = TcpListener::bind(address).unwrap();
     let (tell, heard) = mpsc::channel();
     thread::spawn(move || {
-        // Slow: it takes the message and says nothing.
+        // A slow receiver: it takes the message and does not answer.
         let (mut slow, _) = listener.accept().unwrap();
         hear(&mut slow);
-        // Broken: it refuses.
+        // A broken receiver: it refuses the message.
         let (mut broken, _) = listener.accept().unwrap();
         hear(&mut broken);
         broken.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").unwrap();
-        // Back.
+        // A receiver that works again.
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let message = hear(&mut stream);
@@ -138,7 +138,7 @@ fn a_server_that_is_down_then_slow_then_broken_gets_every_message_once_it_is_bac
 #[test]
 fn a_message_that_the_server_will_never_take_does_not_hold_up_the_next() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // A pause in which the test would end, had the first message to be tried again.
+    // The pause is so long that the test would fail if the first message were tried again.
     let times = DeliveryTimes { first_pause: Duration::from_secs(3_600), ..TIMES };
     let notifications = told(webhook(listener.local_addr().unwrap(), None), times);
     (1..=2).for_each(|number| notifications.tell(Occasion::Begin, &report(number), 1_000));
@@ -246,7 +246,7 @@ fn a_command_that_nobody_waits_for_any_more_ends_with_what_it_started() {
     notifications.tell(Occasion::Begin, &report(7), 1_000);
     let group = || fs::read_to_string(&mark).ok()?.trim().parse().ok();
     wait_for("it runs", || group().is_some());
-    // Another policy.
+    // A policy without notifiers.
     notifications.follow(&[]);
     let group = rustix::process::Pid::from_raw(group().unwrap()).unwrap();
     wait_for("its group is gone", || rustix::process::test_kill_process_group(group).is_err());

@@ -16,7 +16,7 @@ use tokio_rustls::{
 use super::posting::Authorities;
 use crate::policy::WebhookUrl;
 
-/// Agrees on TLS with a server whose certificate must be for its name.
+/// Opens TLS on a connection. The certificate of the server must be for the host name of the URL.
 pub(super) async fn greet(
     stream: TcpStream,
     url: &WebhookUrl,
@@ -26,7 +26,7 @@ pub(super) async fn greet(
         Some(named) => {
             trusting(&named.text).map_err(|why| format!("ca_file {}: {why}", named.file.display()))?
         }
-        // Files are read beside the thread that sends to everybody.
+        // Files are read on a thread of their own: one thread sends the messages of all notifiers.
         None => tokio::task::spawn_blocking(of_system)
             .await
             .map_err(|error| format!("authorities were not read: {error}"))??,

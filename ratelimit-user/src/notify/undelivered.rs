@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A reason of another process is cut to so many characters.
+/// The number of characters to which a reason from another process is cut.
 const LONGEST: usize = 400;
 
 /// Why a message has not arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undelivered {
     pub(super) why: String,
-    /// The receiver will say the same of this message each time: trying again would only hold up the next.
+    /// Whether the receiver would refuse this message every time, so that trying again would only hold up the next message.
     pub(super) is_final: bool,
 }
 
 impl Undelivered {
-    /// What another process says, cut to what a log and `status` can show.
+    /// Makes a reason from another process fit for a log and `status`: without control characters, and at most `LONGEST` characters long.
     #[must_use]
     pub fn believed(self) -> Self {
         let why = self.why.chars().map(|one| if one.is_control() { ' ' } else { one });

@@ -1,4 +1,4 @@
-//! One POST: made ready, and sent. What is said about a failure names the server and never the path, which is often a secret.
+//! One POST to a webhook: making it ready and sending it. Errors name the server but never the path, which is often a secret.
 
 use std::{
     env,
@@ -26,13 +26,13 @@ use super::{
 };
 use crate::{build::BUILD, policy::WebhookUrl};
 
-/// The secret of webhooks without a file for it.
+/// The environment variable with the secret of webhooks that have no `secret_file`.
 pub(super) const SECRET_VARIABLE: &str = "RATELIMIT_NOTIFY_SECRET";
 /// The header with the signature of the body.
 const SIGNATURE: &str = "X-RateLimit-Signature";
-/// Longer than any secret: the wrong file was named.
+/// Bytes of a secret file that are read at most.
 const LONGEST_SECRET: u64 = 64 * 1024;
-/// Longer than all authorities that a system trusts.
+/// The largest size of a `ca_file` in bytes, larger than the list of all authorities that a system trusts.
 const LONGEST_AUTHORITIES: u64 = 4 << 20;
 
 /// Makes a message ready: reads its files, and signs its body.
@@ -42,7 +42,7 @@ pub(super) async fn prepare(
     ca_file: Option<&Path>,
     body: &[u8],
 ) -> Result<Posting, Undelivered> {
-    // A disk that hangs must not hold up those who have no file on it.
+    // A disk that hangs must not hold up the messages of other notifiers.
     let (secret_file, ca_file) = (secret_file.map(Path::to_owned), ca_file.map(Path::to_owned));
     let read =
         move || Ok::<_, String>((secret(secret_file.as_deref())?, ca_file.map(authorities).transpose()?));
@@ -57,14 +57,14 @@ pub(super) async fn prepare(
 }
 
 impl Posting {
-    /// Sends the message from this process, and waits as long for an answer that says that it was taken.
+    /// Sends the message from this process, and waits for at most `patience` until the receiver has accepted it.
     pub async fn send(&self, patience: Duration) -> Result<(), Undelivered> {
         let late = || format!("{} did not answer within {} s", self.url, patience.as_secs_f64());
         tokio::time::timeout(patience, send(self)).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
 
-/// Sends from the process that has made the message.
+/// Sends each message from the process that has made it.
 #[derive(Clone, Copy, Debug)]
 pub struct FromHere;
 
@@ -91,7 +91,7 @@ async fn exchange(
 ) -> Result<(), Undelivered> {
     let failed = |error: hyper::Error| format!("{url} did not answer: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    // The connection ends with the answer: nothing is kept open between attacks.
+    // The connection ends with the answer: none is kept open between attacks.
     let connection = tokio::spawn(connection);
     let mut request = Request::builder()
         .method(Method::POST)
@@ -116,13 +116,13 @@ async fn exchange(
             let why = "redirects are not followed, name the address itself";
             refused(format!("{url} answered {status}: {why}"), true)
         }
-        // Too late, too early, too many: another time.
+        // Request timeout, too early, too many requests, and errors of the server: a later attempt may succeed.
         408 | 425 | 429 | 500.. => refused(format!("{url} answered {status}"), false),
         _ => refused(format!("{url} answered {status}"), true),
     }
 }
 
-/// The secret of the moment, if there is one.
+/// Reads the secret as it is now, from the file or the environment, if there is one.
 fn secret(file: Option<&Path>) -> Result<Option<String>, String> {
     let Some(file) = file else {
         return Ok(env::var(SECRET_VARIABLE).ok().filter(|secret| !secret.is_empty()));
@@ -137,7 +137,7 @@ fn secret(file: Option<&Path>) -> Result<Option<String>, String> {
     }
 }
 
-/// What a file says about authorities.
+/// Reads the certificates of authorities from a file.
 fn authorities(file: PathBuf) -> Result<Authorities, String> {
     let mut text = String::new();
     let read = File::open(&file).and_then(|opened| match opened.metadata()?.len() {
@@ -150,7 +150,7 @@ fn authorities(file: PathBuf) -> Result<Authorities, String> {
     }
 }
 
-/// `sha256=` and the HMAC of the body in hexadecimal digits.
+/// Returns `sha256=` and the HMAC of the body in hexadecimal digits.
 pub(super) fn signature(secret: &[u8], body: &[u8]) -> String {
     use std::fmt::Write as _;
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), body);

@@ -1,4 +1,4 @@
-//! The connections of a listener, in the order in which they lose their places. Pure but for letting go: time is an argument.
+//! The connections of a listener, in the order in which they lose their places. Pure, except for closing connections: time is an argument.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,16 +8,16 @@ use std::{
 
 use super::{Common, Guest, MAX_UNFINISHED, PlaceRules};
 
-/// How long a new connection waits where every connection has a request under way.
+/// How long a new connection waits if every connection has a request in progress.
 const ALL_BUSY: Duration = Duration::from_millis(50);
 
 /// While unproven connections hold less than one part in this many of what they may, a new connection takes over the place of the proven connection that is idle longest.
 const FEW: usize = 8;
 
-/// Connections that hold memory and are looked at for one that is not being answered: letting one go takes a bounded time.
+/// When a place is freed for its memory, this many connections at most are checked for one that is not being answered, so that the time is bounded.
 const LOOKED_AT: usize = 64;
 
-/// The order in which connections give up their place: unproven ones first, then by how long they are idle.
+/// The order in which connections lose their places: unproven ones first, then by how long they are idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CrowdRank {
     pub(super) is_proven: bool,
@@ -25,14 +25,14 @@ pub(super) struct CrowdRank {
     pub(super) id: u64,
 }
 
-/// What a newcomer finds.
+/// The answer to a new connection.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// A place that nobody had.
+    /// A free place.
     Free(Arc<Guest>),
-    /// A place that somebody has lost.
+    /// A place that another connection has lost.
     Made(Arc<Guest>),
-    /// There is no place. The newcomer may try again after this time.
+    /// There is no place. The new connection may try again after this time.
     After(Duration),
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Room {
 struct CrowdMember {
     guest: Arc<Guest>,
     rank: CrowdRank,
-    /// When an unfinished request has to be finished, and its bytes so far.
+    /// When the connection's unfinished request must be complete, in milliseconds, and its bytes so far.
     unfinished: Option<(u64, usize)>,
 }
 
@@ -52,13 +52,13 @@ pub(super) struct Crowd {
     borrowed: usize,
     next: u64,
     members: HashMap<u64, CrowdMember>,
-    /// Connections by what was last seen of them. A connection does not move forward by itself, so one that is first and has not moved is first.
+    /// Connections by their rank when last seen. A rank only moves back, so a first connection whose rank has not changed is really first.
     order: BTreeSet<CrowdRank>,
     /// How many connections in the order are unproven.
     unproven: usize,
-    /// When unfinished requests have to be finished, and whose they are.
+    /// When unfinished requests must be complete, in milliseconds, and the connections' numbers.
     unfinished: BTreeSet<(u64, u64)>,
-    /// Bytes of unfinished requests.
+    /// Bytes of all unfinished requests.
     bytes: usize,
 }
 
@@ -77,14 +77,14 @@ impl Crowd {
         }
     }
 
-    /// Lets a newcomer in, if somebody can be let go for it where that is necessary.
+    /// Admits a new connection, if there is a place or another connection can lose its own.
     pub(super) fn admit(&mut self, now_ms: u64, newcomer: impl FnOnce(u64) -> Arc<Guest>) -> Room {
         if self.unproven < self.rules.unproven && self.is_granted() {
             return Room::Free(self.enter(newcomer));
         }
         let Some(mut first) = self.first(now_ms) else { return Room::After(ALL_BUSY) };
         let age = |rank: &CrowdRank| Duration::from_millis(now_ms.saturating_sub(rank.since_ms));
-        // Where few connections are unproven, a new one does not wait for the grace of one of them: otherwise new connections would come in one by one.
+        // If few connections are unproven, a new one does not wait for their grace time: otherwise new connections would come in one by one.
         if !first.is_proven
             && age(&first) < self.rules.grace
             && self.unproven < self.rules.unproven.div_ceil(FEW)
@@ -99,11 +99,11 @@ impl Crowd {
         if self.dismiss(first.id) && self.is_granted() {
             return Room::Made(self.enter(newcomer));
         }
-        // It has just begun to be answered, or another protocol has what it had borrowed.
+        // The connection has just begun to be answered, or another protocol has taken the place that it had borrowed.
         Room::After(ALL_BUSY)
     }
 
-    /// Whether there is a place that nobody has; it is taken then.
+    /// Takes a free place; false if there is none.
     fn is_granted(&mut self) -> bool {
         if self.members.len() - self.borrowed < self.rules.own {
             return true;
@@ -129,12 +129,12 @@ impl Crowd {
         if seen.is_proven { self.longest_idle(now_ms) } else { Some(seen) }
     }
 
-    /// Of those who are known, who has asked nothing for longest.
+    /// The proven connection that has been idle longest.
     fn longest_idle(&mut self, now_ms: u64) -> Option<CrowdRank> {
         let known = CrowdRank { is_proven: true, since_ms: 0, id: 0 };
         loop {
             let seen = *self.order.range(known..).next()?;
-            // A connection is never last seen in the future: one that was seen now is not looked at again.
+            // A rank is never later than now: a connection that was seen now is not checked again.
             let rank = self.members.get(&seen.id)?.guest.rank(now_ms).max(seen);
             if rank == seen {
                 return Some(seen);
@@ -143,7 +143,7 @@ impl Crowd {
         }
     }
 
-    /// Puts somebody where it belongs.
+    /// Moves a connection to its rank in the order.
     fn place(&mut self, rank: CrowdRank) {
         let Some(member) = self.members.get_mut(&rank.id) else { return };
         self.order.remove(&member.rank);
@@ -157,7 +157,7 @@ impl Crowd {
         self.place(CrowdRank { is_proven: true, since_ms: now_ms, id });
     }
 
-    /// Forgets somebody, who may have been let go already.
+    /// Removes a connection, which may be gone already.
     pub(super) fn remove(&mut self, id: u64) {
         let Some(member) = self.members.remove(&id) else { return };
         self.order.remove(&member.rank);
@@ -171,7 +171,7 @@ impl Crowd {
         }
     }
 
-    /// Somebody has sent so much of a request, and has to send the rest by then; by when it had to before, if nothing is said.
+    /// Notes that a connection has sent `bytes` of an unfinished request, and when the rest is due; without `due_ms` the old time stays.
     pub(super) fn holds(&mut self, id: u64, bytes: usize, due_ms: Option<u64>) {
         let Some(member) = self.members.get_mut(&id) else { return };
         let before = member.unfinished.take();
@@ -182,12 +182,12 @@ impl Crowd {
             self.unfinished.insert((due_ms, id));
             self.bytes += bytes;
         }
-        // The connection that has had most of its time goes: an honest one has sent the rest of its request long ago.
+        // The connection with the oldest due time is closed: an honest one would have sent the rest of its request long ago.
         while self.bytes > MAX_UNFINISHED && self.is_relieved() {}
     }
 
-    /// Lets one connection go for the memory that it holds, if any holds some. Where those that have had most of their time are all being
-    /// answered, the first of them goes nevertheless: a stream that is open for ever would keep everything behind it in memory.
+    /// Closes one connection for the memory that it holds, if any holds some. If the connections with the oldest due times are all being
+    /// answered, the first of them is closed nevertheless: a stream that stays open for ever would keep everything behind it in memory.
     fn is_relieved(&mut self) -> bool {
         let oldest: Vec<u64> = self.unfinished.iter().take(LOOKED_AT).map(|(_, id)| *id).collect();
         if oldest.iter().any(|id| self.dismiss(*id)) {
@@ -208,7 +208,7 @@ impl Crowd {
         }
     }
 
-    /// Takes somebody's place, unless it is being answered.
+    /// Closes a connection and takes its place, unless it is being answered.
     fn dismiss(&mut self, id: u64) -> bool {
         let gone = self.members.get(&id).is_some_and(|member| member.guest.is_let_go());
         if gone {
@@ -217,11 +217,11 @@ impl Crowd {
         gone
     }
 
-    /// Lets everybody go whose time is up.
+    /// Closes all connections whose time is up.
     pub(super) fn let_go(&mut self, now_ms: u64) {
         let is_over =
             |since_ms: u64, time: Duration| Duration::from_millis(now_ms.saturating_sub(since_ms)) >= time;
-        // One that is being answered keeps its place, and those behind it do not keep theirs for that.
+        // A connection that is being answered keeps its place; connections behind it in the order are still closed.
         let overdue = self.unfinished.iter().take_while(|(due_ms, _)| now_ms >= *due_ms);
         for id in overdue.map(|(_, id)| *id).collect::<Vec<_>>() {
             self.dismiss(id);

@@ -1,11 +1,11 @@
-//! Places for connections: how many there are, who has one, and who loses it when others come or when nothing comes of it.
+//! Places for connections: how many there are, which connections have one, and which lose theirs to others or by a timeout.
 //!
 //! ```text
 //! newcomer -> a place of its protocol's own -> a place of those that all protocols have in common
 //!          -> the place of the connection of least use: unproven before proven, the longest idle first
 //! ```
-//! Nobody is let go in the midst of an answer, but for memory where all that hold it are. Deadlines are kept by a look every second at the front of the queue, not by a timer for
-//! every connection.
+//! No connection is closed while it is being answered, except for memory when all that hold memory are being answered. Deadlines are checked once a
+//! second at the front of the queue, without a timer for every connection.
 
 mod crowd;
 
@@ -21,44 +21,44 @@ use tokio::task::AbortHandle;
 
 use self::crowd::{Crowd, CrowdRank, Room};
 
-/// Between two looks at who has been here for too long.
+/// Time between two checks for connections whose time is up.
 const LOOK: Duration = Duration::from_secs(1);
-/// A newcomer that waits for a place looks again after this time at most.
+/// The longest time after which a waiting connection looks for a place again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Requests that are being answered when the place is lost: so many that nothing can begin any more.
+/// The number of answers in progress that stands for a lost place: so large that no answer can begin.
 const LOST: u32 = u32::MAX;
 
-/// What holds for the connections of one protocol.
+/// The rules for the connections of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceRules {
-    /// Connections that always have room, whatever other protocols have.
+    /// Places of the protocol's own, which other protocols cannot take.
     pub own: usize,
-    /// Of all connections, those that may have shown and asked nothing yet.
+    /// The most unproven connections among all.
     pub unproven: usize,
-    /// How long a connection may take to become known.
+    /// How long a connection may stay unproven.
     pub first: Duration,
-    /// How long a connection that is known may ask nothing.
+    /// How long a proven connection may be idle.
     pub idle: Duration,
-    /// A place that is younger is nobody else's yet: a caller that is about to ask is not let go for the next one.
+    /// A connection younger than this keeps its place: a caller that is about to ask does not lose it to the next one.
     pub grace: Duration,
 }
 
 /// How long a request may take from its first byte to its last.
 pub const UNFINISHED: Duration = Duration::from_secs(10);
-/// What unfinished requests of a protocol, and answers of gRPC that nobody takes, may take together, in bytes.
+/// The most bytes of unfinished requests of a protocol, together with gRPC answers that clients do not take.
 pub const MAX_UNFINISHED: usize = 32 * 1024 * 1024;
 
-/// Places that no protocol has for its own.
+/// Places that all protocols share.
 #[derive(Debug, Default)]
 pub struct Common(AtomicUsize);
 
 impl Common {
-    /// So many common places, all of them free.
+    /// A number of common places, all of them free.
     pub fn new(places: usize) -> Arc<Self> {
         Arc::new(Self(places.into()))
     }
 
-    /// Takes one until it is dropped, if there is one.
+    /// Takes a common place until the result is dropped; `None` if there is none.
     pub fn take(self: &Arc<Self>) -> Option<Taken> {
         self.is_taken().then(|| Taken(Arc::clone(self)))
     }
@@ -72,7 +72,7 @@ impl Common {
     }
 }
 
-/// One of those that are in common, until it is dropped.
+/// A common place that is taken until this value is dropped.
 #[derive(Debug)]
 pub struct Taken(Arc<Common>);
 
@@ -89,47 +89,47 @@ pub struct ConnectionPlaces {
     crowd: Mutex<Crowd>,
 }
 
-/// A place that is taken, until it is dropped.
+/// A place that is taken until this value is dropped.
 #[derive(Debug)]
 pub struct Place(Arc<Guest>);
 
-/// A connection that has a place. The connection says here what it is doing.
+/// A connection that has a place, and what it is doing.
 #[derive(Debug)]
 pub struct Guest {
     id: u64,
     places: Arc<ConnectionPlaces>,
     entered_ms: u64,
-    /// Requests that are being answered, or [`LOST`].
+    /// The number of answers in progress, or [`LOST`].
     busy: AtomicU32,
     is_proven: AtomicBool,
-    /// When the last answer of a known guest was ready.
+    /// When the last answer of a proven connection was ready, in milliseconds.
     answered_ms: AtomicU64,
     task: OnceLock<AbortHandle>,
 }
 
-/// Until an answer is ready. Meanwhile the place is not lost.
+/// An answer in progress, until this value is dropped. Meanwhile the connection keeps its place.
 #[derive(Debug)]
 pub struct Busy(Arc<Guest>);
 
 impl ConnectionPlaces {
-    /// Places under these rules; `common` is where to borrow more.
+    /// Places with these rules; more can be borrowed from `common`.
     pub fn new(rules: PlaceRules, common: Option<Arc<Common>>) -> Arc<Self> {
         Arc::new(Self { began: Instant::now(), crowd: Mutex::new(Crowd::new(rules, common)) })
     }
 
-    /// Takes a place, from who is of least use if there is no other. Waits only while nobody can be let go.
+    /// Takes a place, if necessary that of the connection of least use. Waits only while no connection can be closed.
     pub async fn enter(self: &Arc<Self>) -> Place {
         loop {
             let wait = match self.room() {
                 Room::Free(guest) => return Place(guest),
                 Room::Made(guest) => {
-                    // A connection of this thread that has lost its place closes itself now.
+                    // If a connection of this thread has lost its place, it closes itself now.
                     tokio::task::yield_now().await;
                     return Place(guest);
                 }
                 Room::After(wait) => wait,
             };
-            // A connection that was in the way may be proven a moment later.
+            // A connection that could not be closed may be proven a moment later.
             tokio::time::sleep(wait.min(LOOK_AGAIN)).await;
         }
     }
@@ -150,7 +150,7 @@ impl ConnectionPlaces {
         self.crowd().admit(now_ms, guest)
     }
 
-    /// Lets those go whose time is up, for ever.
+    /// Closes connections whose time is up, once a second, for ever.
     pub async fn look_after(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -176,7 +176,7 @@ impl Place {
     /// Runs a connection that has the place until it ends, or until the place is lost.
     pub fn host(self, connection: impl Future<Output = ()> + Send + 'static) {
         let guest = Arc::clone(&self.0);
-        // Moved once: a future within a future would take its room twice.
+        // Pinned in a box once: a future inside a future would take its memory twice.
         let connection = Box::pin(connection);
         let task = tokio::spawn(async move {
             connection.await;
@@ -196,7 +196,7 @@ impl Drop for Place {
 }
 
 impl Guest {
-    /// A connection for tests, where it does not matter which.
+    /// A connection for tests in which it does not matter.
     #[cfg(test)]
     pub(super) fn anybody() -> Arc<Self> {
         let minute = Duration::from_secs(60);
@@ -207,14 +207,14 @@ impl Guest {
         }
     }
 
-    /// Begins an answer; none if the place is lost, and the connection about to end.
+    /// Begins an answer; `None` if the place is lost and the connection about to end.
     pub fn begin(self: &Arc<Self>) -> Option<Busy> {
         let more = |busy| (busy != LOST).then(|| busy + 1);
         let begun = self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
         begun.is_ok().then(|| Busy(Arc::clone(self)))
     }
 
-    /// Says that it has shown what it must, and asked something.
+    /// Marks the connection as proven: it has shown its token and asked something.
     pub fn is_proven_now(&self) {
         if !self.is_proven.swap(true, Ordering::Relaxed) {
             let now_ms = self.places.now_ms();
@@ -223,26 +223,26 @@ impl Guest {
         }
     }
 
-    /// Says how many bytes it has sent of a request that is not all there, or leaves in memory by not taking its answers. If `within` is given,
-    /// the rest has to come or to be taken within that time from now; else by when it had to before.
+    /// Notes how many bytes of an unfinished request the connection has sent, or of answers it has not taken. With `within`,
+    /// the rest must be sent or taken within that time from now; otherwise the old deadline stays.
     pub fn holds(&self, bytes: usize, within: Option<Duration>) {
         let due_ms = within.map(|time| self.places.now_ms() + time.as_millis() as u64);
         self.places.crowd().holds(self.id, bytes, due_ms);
     }
 
-    /// Where the connection is in the queue of those that lose their places.
+    /// The connection's rank in the order of connections that lose their places.
     fn rank(&self, now_ms: u64) -> CrowdRank {
         let is_proven = self.is_proven.load(Ordering::Relaxed);
         let since_ms = match is_proven {
             true if self.busy.load(Ordering::SeqCst) > 0 => now_ms,
             true => self.answered_ms.load(Ordering::Relaxed),
-            // The time of an unproven connection does not begin again, whatever it sends.
+            // The time of an unproven connection never starts again, whatever it sends.
             false => self.entered_ms,
         };
         CrowdRank { is_proven, since_ms, id: self.id }
     }
 
-    /// Takes the place away, unless something is being answered.
+    /// Takes the place away unless an answer is in progress.
     fn is_let_go(&self) -> bool {
         let lost = self.busy.compare_exchange(0, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if lost {
@@ -251,7 +251,7 @@ impl Guest {
         lost
     }
 
-    /// Takes the place away, whatever is being answered.
+    /// Takes the place away even if an answer is in progress.
     fn cut_off(&self) {
         self.busy.store(LOST, Ordering::SeqCst);
         self.end();

@@ -9,7 +9,7 @@ const RULES: PlaceRules = PlaceRules {
     grace: GRACE,
 };
 
-/// A crowd whose clock is moved by hand.
+/// A crowd with a clock that tests move.
 struct World {
     places: Arc<ConnectionPlaces>,
     now_ms: u64,
@@ -35,7 +35,7 @@ impl World {
         })
     }
 
-    /// A newcomer that finds a place.
+    /// A new connection that gets a place.
     fn unproven(&self) -> Arc<Guest> {
         match self.newcomer() {
             Room::Free(guest) | Room::Made(guest) => guest,
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// A newcomer that shows its token at once.
+    /// A new connection that shows its token at once.
     fn known(&self) -> Arc<Guest> {
         let guest = self.unproven();
         self.asks(&guest);
@@ -131,7 +131,7 @@ fn newcomers_do_not_wait_for_each_other_where_guests_are_idle_and_few_are_unprov
     let newcomers = [world.unproven(), world.unproven()];
     assert!(matches!(world.newcomer(), Room::After(_)), "two of sixteen unproven ones are not few any more");
     assert_eq!(known.iter().filter(|one| is_here(one)).count(), 18);
-    // Whoever asks at once makes way for the next.
+    // A connection that asks at once makes room for the next one.
     for unproven in newcomers {
         world.asks(&unproven);
         world.known();
@@ -149,7 +149,7 @@ fn nobody_is_let_go_in_the_midst_of_an_answer() {
     assert!(matches!(world.newcomer(), Room::After(_)));
     assert!(known.iter().all(|one| is_here(one)));
     drop(busy);
-    // The clock of answers is the real one: they were given long ago.
+    // Answers use the real clock, so they were given long ago by the test's clock.
     world.pass(RULES.idle);
     world.look();
     assert!(known.iter().all(|one| !is_here(one)));
@@ -165,7 +165,7 @@ fn every_time_that_is_up_ends_a_connection_and_no_other() {
         [(9, [true; 3]), (1, [true, true, false]), (19, [true, true, false]), (1, [false, true, false])];
     for (seconds, here) in steps {
         world.pass(Duration::from_secs(seconds));
-        // Dripping on does not begin a request anew.
+        // Sending a little more does not start a request again.
         world.places.crowd().holds(slow.id, 20, None);
         world.look();
         assert_eq!([&silent, &idle, &slow].map(|one| is_here(one)), here, "after {} ms", world.now_ms);
@@ -192,7 +192,7 @@ fn unfinished_requests_have_a_sum_and_the_oldest_is_let_go_for_it() {
         })
         .collect();
     assert!(!is_here(&many[0]) && many[1..].iter().all(|one| is_here(one)));
-    // Those that are finished count no more.
+    // Finished requests do not count any more.
     for guest in &many {
         world.places.crowd().holds(guest.id, 0, None);
     }
@@ -265,7 +265,7 @@ async fn who_loses_its_place_is_ended_and_gives_it_back_once() {
         let _ends_with_this = ended;
         std::future::pending::<()>().await;
     });
-    // Takes as long as a place is nobody else's.
+    // The new connection gets the place after the grace time.
     let place = places.enter().await;
     assert!(wait.await.is_err());
     assert_eq!(places.crowd().len(), 1);

@@ -1,4 +1,4 @@
-//! Where the store is, as users type it: one URL for one server, Sentinels or a Redis Cluster. Pure.
+//! The address of the store as users type it: one URL for one server, Sentinels or a Redis Cluster. Pure.
 //!
 //! ```text
 //! redis://[user[:password]@]host[:port][/db]             one server; rediss:// is the same over TLS
@@ -7,10 +7,10 @@
 //! redis+cluster://[user[:password]@]h1[:p],h2             a Redis Cluster, through any of these nodes
 //! ```
 //!
-//! A user without a password is for who has the password apart from the address, in a file.
+//! A URL can have a user without a password: the password is then in a separate file.
 //!
 //! rediss+sentinel:// and rediss+cluster:// are the same over TLS. Over TLS `?ca=FILE` trusts this authority and no other, and
-//! `&cert=FILE&key=FILE` shows a certificate. There is no way to switch verification off.
+//! `&cert=FILE&key=FILE` sends a client certificate. Nothing switches certificate verification off.
 
 mod parse;
 pub use parse::{AddressError, without_passwords};
@@ -21,12 +21,12 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where Redis listens if no port is given.
+/// TCP port of a Redis server if the address names none.
 pub const REDIS_PORT: u16 = 6379;
-/// Where a Sentinel listens if no port is given.
+/// TCP port of a Sentinel if the address names none.
 pub const SENTINEL_PORT: u16 = 26379;
 
-/// Where the store is and how to get in.
+/// The address of the store: server, login, database and TLS.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreAddress {
     /// One server, Sentinels or a cluster.
@@ -35,7 +35,7 @@ pub struct StoreAddress {
     pub login: Option<StoreLogin>,
     /// The database; always 0 in a cluster.
     pub database: u32,
-    /// Over TLS, and how; never for a Unix socket.
+    /// TLS settings; `None` without TLS, and always for a Unix socket.
     pub tls: Option<Tls>,
 }
 
@@ -44,14 +44,14 @@ pub struct StoreAddress {
 pub enum StorePlace {
     /// A single server.
     Single(Endpoint),
-    /// The master that these Sentinels know by this name.
+    /// The master that these Sentinels know as `master`.
     Sentinel {
         /// At least one.
         sentinels: Vec<Endpoint>,
         /// The name that the Sentinels have for the master.
         master: String,
     },
-    /// A Redis Cluster; some of its nodes.
+    /// A Redis Cluster, reached through any of these nodes.
     Cluster(Vec<Endpoint>),
 }
 
@@ -78,21 +78,21 @@ pub struct StoreLogin {
     pub password: Password,
 }
 
-/// A password, or where it is.
+/// A password, or the file that has it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Password {
     /// The password was in the address, or in the environment.
     Known(String),
-    /// The password is in the first line of this file, which is read whenever somebody logs in.
+    /// The password is the first line of this file, which is read at each login.
     InFile(PathBuf),
 }
 
-/// Files for TLS.
+/// Files that a TLS connection to the store uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
-    /// Trust this authority instead of those of the system.
+    /// The only authority to trust, PEM; `None` for the authorities of the system.
     pub ca: Option<PathBuf>,
-    /// A certificate to show, and its key.
+    /// The client certificate to send, if the store asks for one.
     pub identity: Option<Identity>,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Display for StoreAddress {
             write!(f, "/{master}")?;
         }
         if self.database != 0 {
-            // In a Unix socket's URL the path is taken, so there it is a parameter.
+            // A Unix socket's URL uses its path for the socket, so the database becomes a query parameter.
             let is_unix = matches!(self.place, StorePlace::Single(Endpoint::Unix(_)));
             write!(f, "{}{}", if is_unix { "?db=" } else { "/" }, self.database)?;
         }

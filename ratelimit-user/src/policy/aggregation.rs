@@ -1,4 +1,4 @@
-//! What prefixes around sources may have together, as multiples of what one source may have.
+//! Prefix aggregation: limits on the prefixes around a source, as multiples of the limits of one source.
 
 use std::{fmt, str::FromStr};
 
@@ -6,19 +6,19 @@ use ratelimit_common::abi::prefix::MAX_PREFIX_LEVELS;
 
 use super::fields::{Fields, followed, words};
 
-/// Largest multiple: more than any prefix needs.
+/// The largest multiple of an aggregation level; no prefix needs more.
 const MAX_MULTIPLE: u64 = 1_000_000;
 
-/// One prefix length and its multiple.
+/// One aggregation level: a prefix length and its multiple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregationLevel {
-    /// Bits of the prefix.
+    /// Length of the prefix in bits.
     pub bits: u8,
-    /// How many sources' worth its addresses may have together.
+    /// The addresses of the prefix together may send this many times what one source may send.
     pub multiple: u64,
 }
 
-/// An address family, as far as prefixes go.
+/// The address family of a list of aggregation levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationFamily {
     /// IPv4 prefixes.
@@ -37,14 +37,14 @@ impl AggregationFamily {
     }
 }
 
-/// Wider and wider prefixes, narrowest first. Empty: off.
+/// The aggregation levels of both address families, narrowest prefix first. Empty lists: aggregation is off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregationPolicy {
     v4: Vec<AggregationLevel>,
     v6: Vec<AggregationLevel>,
 }
 
-/// Why there cannot be a prefix aggregation.
+/// Why a list of aggregation levels is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AggregationError {
     /// An entry that is not of the form `/24 x32`.
@@ -66,7 +66,7 @@ pub enum AggregationError {
     TooMany {
         /// The address family of the list.
         family: AggregationFamily,
-        /// How many there are.
+        /// How many entries the list has.
         count: usize,
     },
     /// An entry whose prefix is not wider than the one before it.
@@ -76,7 +76,7 @@ pub enum AggregationError {
     Order {
         /// The rejected value, as the policy file has it.
         prefix_level: AggregationLevel,
-        /// The source's prefix, or the entry before.
+        /// Prefix length in bits of a source, or of the entry before.
         before: u8,
     },
     /// A wider prefix that may have less than one inside it.
@@ -86,7 +86,7 @@ pub enum AggregationError {
     Shrinks {
         /// The rejected value, as the policy file has it.
         prefix_level: AggregationLevel,
-        /// The multiple before.
+        /// The multiple of the entry before.
         before: u64,
     },
 }
@@ -109,8 +109,8 @@ impl FromStr for AggregationLevel {
     }
 }
 
-/// Unless the policy says otherwise. A /24 is what one small site has, a /20 a provider's pool; a /56 is one household's or branch's,
-/// a /48 one company's, a /32 one provider's.
+/// Aggregation levels unless the policy says otherwise. A /24 is the size of a small site, a /20 of a provider's pool; a /56 is one household or branch,
+/// a /48 one company, a /32 one provider.
 const DEFAULT_V4: [AggregationLevel; 2] =
     [AggregationLevel { bits: 24, multiple: 32 }, AggregationLevel { bits: 20, multiple: 256 }];
 const DEFAULT_V6: [AggregationLevel; 3] = [
@@ -120,10 +120,10 @@ const DEFAULT_V6: [AggregationLevel; 3] = [
 ];
 
 impl AggregationPolicy {
-    /// No aggregates at all.
+    /// A policy without prefix aggregation.
     pub const OFF: Self = Self { v4: Vec::new(), v6: Vec::new() };
 
-    /// The default one, as far as it is wider than a source.
+    /// The default aggregation levels that are wider than a source.
     pub fn default_for(ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
         let wider = |prefix_levels: &[AggregationLevel], source: u8| {
             prefix_levels.iter().copied().filter(|prefix_level| prefix_level.bits < source).collect()
@@ -131,7 +131,7 @@ impl AggregationPolicy {
         Self { v4: wider(&DEFAULT_V4, ipv4_prefix), v6: wider(&DEFAULT_V6, ipv6_prefix) }
     }
 
-    /// The aggregation levels of one family, whose sources are prefixes of so many bits.
+    /// Checks the aggregation levels of one family. `source` is the prefix length of a source in bits.
     pub fn check(
         family: AggregationFamily,
         prefix_levels: &[AggregationLevel],

@@ -1,4 +1,4 @@
-//! What requests are limited by: APIs, by whom they are counted, and what happens above a limit. Valid by construction.
+//! APIs: what requests are counted by, their limits, and what happens above a limit. Valid by construction.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,36 +10,36 @@ use super::{
     request_limit::{given, in_order},
 };
 
-/// Keys that are remembered at most, of each size, unless the policy says otherwise.
+/// Counter keys that are remembered at most, for each size of state, unless the policy says otherwise.
 pub const DEFAULT_KEYS: u64 = 1_000_000;
 
-/// The API that stands for all that have no table of their own.
+/// The name of the API that stands for all APIs without a table of their own.
 pub const ANY_API: &str = "*";
 
 /// The longest name of an API, and the longest word of a key.
 pub const MAX_NAME: usize = 64;
 
-/// Whether an API can be called that.
+/// Whether `name` is a valid name of an API.
 pub fn is_api_name(name: &str) -> bool {
     let typeable = |c: char| c.is_ascii_alphanumeric() || "-_.@/:".contains(c);
     name == ANY_API || (!name.is_empty() && name.len() <= MAX_NAME && name.chars().all(typeable))
 }
 
-/// The plan of users that the policy does not name.
+/// The plan of users that the policy does not mention.
 pub const DEFAULT_PLAN: &str = "default";
 
-/// Everything about requests. Cheap to copy: versions of a policy share it.
+/// Everything the policy says about requests. Cheap to copy: versions of a policy share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPolicy {
     /// All APIs, in the order of the file.
     pub apis: Arc<[Api]>,
-    /// Keys that are remembered at most, of each size of state.
+    /// Counter keys that are remembered at most, for each size of state.
     pub keys: u64,
-    /// Threads that answer; one per CPU unless given.
+    /// Threads that answer questions; `None` for one per CPU.
     pub threads: Option<u32>,
 }
 
-/// The most keys that a policy may ask for: beyond that it is memory that no host has.
+/// The most counter keys that a policy may ask for; more would need more memory than hosts have.
 pub const MAX_KEYS: u64 = 100_000_000;
 /// The most threads that a policy may ask for.
 pub const MAX_THREADS: u32 = 1_024;
@@ -51,7 +51,7 @@ impl Default for RequestPolicy {
 }
 
 impl RequestPolicy {
-    /// What holds for all APIs, in words, for `diff`: what there is room for is laid out at the start.
+    /// The settings of all APIs together in words, for `diff`. A change needs a restart, because the tables are allocated at start.
     pub(super) fn fields(&self) -> Fields {
         let threads = self.threads.map_or_else(|| "one per CPU".to_owned(), |threads| threads.to_string());
         restarted([("keys", self.keys.to_string()), ("threads", threads)])
@@ -96,7 +96,7 @@ impl Api {
         fields
     }
 
-    /// Every list of limits that it has.
+    /// Iterates over every list of limits of the API.
     pub fn lists(&self) -> impl Iterator<Item = &[RequestLimit]> {
         let login =
             self.login.iter().flat_map(|login| [&login.per_ip, &login.per_user_and_ip, &login.per_user]);
@@ -110,56 +110,56 @@ impl Api {
 pub struct Api {
     /// The name of the API, or [`ANY_API`].
     pub name: String,
-    /// What requests are counted by: those that are alike in all of these share the limits.
+    /// The parts of the counter key: requests with equal values in all parts share the limits.
     pub key: Vec<KeyPart>,
-    /// What each key may have.
+    /// The limits of each counter key.
     pub limits: Vec<RequestLimit>,
-    /// Instead of that, for users on a plan.
+    /// Limits by plan; they replace `limits` for users on that plan.
     pub by_plan: BTreeMap<String, Vec<RequestLimit>>,
-    /// Instead of that, for one user.
+    /// Limits by user; they replace `limits` for that user.
     pub by_user: BTreeMap<String, Vec<RequestLimit>>,
     /// What happens above a limit.
     pub on_limit: OnRefusal,
-    /// How hosts count together.
+    /// How hosts share the counts.
     pub sharing: Sharing,
-    /// What a host does that cannot reach the store.
+    /// What a host does while it cannot reach the store.
     pub without_store: Alone,
-    /// Parts of each limit that less important requests leave alone.
+    /// Parts of each limit that are kept for more important requests.
     pub reserved: Reserved,
-    /// Addresses are counted by prefixes of this length.
+    /// Length in bits of the prefix that IPv4 addresses are counted by.
     pub ipv4_prefix: u8,
-    /// Prefix length that IPv6 addresses are counted as.
+    /// Length in bits of the prefix that IPv6 addresses are counted by.
     pub ipv6_prefix: u8,
-    /// Whether the API counts failed logins: per address, per user and address, and per user, so that nobody else can lock a user out.
+    /// Limits on failed logins, for an API that counts them: per address, per user and address, and per user, so that nobody else can lock a user out.
     pub login: Option<Login>,
     /// When a caller that stays above its limit is blocked in the packet path.
     pub escalation: Option<Escalation>,
 }
 
-/// Something that a request is counted by.
+/// One part of a counter key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyPart {
     /// The user who makes the request.
     User,
-    /// The address that it comes from.
+    /// The address that the request comes from.
     Ip,
-    /// The API; of use for [`ANY_API`].
+    /// The name of the API; useful for [`ANY_API`].
     Api,
-    /// Something else that the caller names.
+    /// A further part: callers give its value under this name.
     Other(String),
 }
 
 impl KeyPart {
-    /// What a further part of a key is called, for whoever typed something else.
+    /// The sentence about valid names of further parts, for errors.
     pub const NAMES: &str =
         "its name is of small letters, digits, - and _, at most 64, and none of user, ip and api";
 
-    /// Whether a word names a further part of a key.
+    /// Whether a word is a valid name of a further part of a counter key.
     pub fn is_further(word: &str) -> bool {
         matches!(Self::new(word), Some(Self::Other(_)))
     }
 
-    /// What a word stands for, if it can be typed.
+    /// Parses a word of the policy; `None` if the word is not a valid name.
     pub fn new(word: &str) -> Option<Self> {
         let typeable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
         match word {
@@ -171,7 +171,7 @@ impl KeyPart {
         }
     }
 
-    /// The word for it.
+    /// The word for the part in the policy file.
     pub fn name(&self) -> &str {
         match self {
             Self::User => "user",
@@ -193,19 +193,19 @@ pub enum OnRefusal {
     Deprioritise,
 }
 
-/// How hosts count together.
+/// How hosts share the counts of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// The store decides every request.
     Strict,
-    /// Hosts decide from leases, and the store when there are none.
+    /// Hosts decide from leases, and ask the store where they have no lease.
     Lease,
     /// Every host counts for itself.
     Local,
 }
 
 impl Sharing {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Strict, Self::Lease, Self::Local];
 
     /// The word users type.
@@ -218,21 +218,21 @@ impl Sharing {
     }
 }
 
-/// What a host does that cannot reach the store.
+/// What a host does while it cannot reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
     /// The host gives its even part of the limit, at least 1: all hosts together give twice the limit at most.
     Share,
-    /// The host gives its part of what the store never gives out: all hosts together stay within the limit.
+    /// The host gives its part of the reserve: all hosts together stay within the limit.
     Reserve,
     /// The host gives the whole limit.
     Local,
-    /// The host refuses.
+    /// The host refuses all requests.
     Refuse,
 }
 
 impl Alone {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Share, Self::Reserve, Self::Local, Self::Refuse];
 
     /// The word users type.
@@ -246,40 +246,40 @@ impl Alone {
     }
 }
 
-/// Parts of a limit, in percent, that less important requests leave alone.
+/// Parts of a limit, in percent, that are kept for more important requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Only critical requests get it.
+    /// Percent of the limit for critical requests only.
     pub critical: u32,
-    /// Only critical and normal ones get it.
+    /// Percent of the limit for critical and normal requests only.
     pub normal: u32,
 }
 
 /// The limits of an API that counts failed logins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Failures from one address, whoever was meant.
+    /// Limits on failures from one address, for all users together.
     pub per_ip: Vec<RequestLimit>,
-    /// Failures of one user from one address.
+    /// Limits on failures of one user from one address.
     pub per_user_and_ip: Vec<RequestLimit>,
-    /// Failures of one user from addresses that it has never logged in from.
+    /// Limits on failures of one user from addresses that the user has never logged in from.
     pub per_user: Vec<RequestLimit>,
-    /// For how long an address that a user has logged in from counts as known.
+    /// How long an address stays known after the user has logged in from it.
     pub known_for: Duration,
 }
 
 /// When a caller that stays above its limit is blocked in the packet path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Escalation {
-    /// More refusals than this.
+    /// The rate of refusals above which the escalation counts.
     pub above: Rate,
-    /// For this long.
+    /// How long refusals must stay above the rate.
     pub lasting: Duration,
-    /// Are answered with a block of this lifetime.
+    /// Lifetime of the block.
     pub block_for: Duration,
-    /// Length of the IPv4 prefix that is blocked around the address.
+    /// Length in bits of the IPv4 prefix that is blocked around the address.
     pub ipv4_prefix: u8,
-    /// Prefix length that IPv6 addresses are counted as.
+    /// Length in bits of the IPv6 prefix that is blocked around the address.
     pub ipv6_prefix: u8,
 }
 
@@ -298,7 +298,7 @@ fn escalate(escalation: &Escalation) -> String {
     format!("above {amount}/{period} for {lasting}: block {block_for} of /{ipv4_prefix} or /{ipv6_prefix}")
 }
 
-/// A time as it is typed, in the largest unit that it is a whole number of.
+/// A duration as users type it, in the largest unit that it is a whole number of.
 fn time(time: Duration) -> String {
     let ms = time.as_millis();
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];

@@ -1,4 +1,4 @@
-//! `[attacks]`: what is called an attack.
+//! `[attacks]`: thresholds at which an attack begins, and when it is over.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ pub struct AttackPolicy {
     end_after: Duration,
 }
 
-/// Refused packets in a second that begin an attack.
+/// Refused packets per second at which an attack begins, unless the policy says otherwise.
 const BEGIN: u64 = 1_000;
-/// Refused requests in a second that begin an attack.
+/// Refused requests per second at which an attack begins, unless the policy says otherwise.
 const BEGIN_REQUESTS: u64 = 100;
-/// Calm time after which an attack is over.
+/// Calm time after which an attack is over, unless the policy says otherwise.
 const END_AFTER: Duration = Duration::from_secs(30);
-/// The shortest: counters are looked at once a second.
+/// The shortest calm time: counters are read once a second.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest that is of use.
+/// The longest calm time.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 impl Default for AttackPolicy {
@@ -40,26 +40,26 @@ impl Default for AttackPolicy {
 /// Why a value of `[attacks]` cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttackPolicyError {
-    /// No rate of packets in a second.
+    /// The value of `begin` is not a rate of packets per second.
     #[error("begin = {0:?} is no number of packets in a second; use one such as \"1000 packets/s\"")]
     Begin(String),
-    /// No rate of requests in a second.
+    /// The value of `begin_requests` is not a rate of requests per second.
     #[error("begin_requests = {0:?} is no number of requests in a second; use one such as \"100/s\"")]
     BeginRequests(String),
-    /// The value of `end_after` is no time.
+    /// The value of `end_after` is not a time within the range.
     #[error("end_after = {0:?} is no time from 1 s to 24 h; use one such as \"30s\"")]
     EndAfter(String),
 }
 
 impl AttackPolicy {
-    /// With as many refused packets in a second as a text says.
+    /// Sets the refused packets per second at which an attack begins.
     pub fn with_begin(self, text: &str) -> Result<Self, AttackPolicyError> {
         let rate = parse_rate(text).ok().filter(|rate| rate.meter == Meter::Packets);
         let begin = rate.and_then(|rate| whole_per_second(rate.amount, rate.period.ns()));
         Ok(Self { begin: begin.ok_or_else(|| AttackPolicyError::Begin(text.to_owned()))?, ..self })
     }
 
-    /// With as many refused requests in a second as a text says.
+    /// Sets the refused requests per second at which an attack on an API begins.
     pub fn with_begin_requests(self, text: &str) -> Result<Self, AttackPolicyError> {
         let rate = parse_request(text, Manner::PLAIN).ok();
         let begin = rate.and_then(|rate| whole_per_second(rate.amount, rate.period.ns()));
@@ -67,7 +67,7 @@ impl AttackPolicy {
         Ok(Self { begin_requests, ..self })
     }
 
-    /// With a calm time.
+    /// Sets the calm time after which an attack is over.
     pub fn with_end_after(self, text: &str) -> Result<Self, AttackPolicyError> {
         let time = parse_lifetime(text).ok().map(Duration::from_nanos);
         let end_after = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
@@ -83,23 +83,23 @@ impl AttackPolicy {
         ])
     }
 
-    /// Refused packets in a second that begin an attack.
+    /// Refused packets per second at which an attack begins.
     pub fn begin(&self) -> u64 {
         self.begin
     }
 
-    /// Refused requests in a second that begin an attack on an API.
+    /// Refused requests per second at which an attack on an API begins.
     pub fn begin_requests(&self) -> u64 {
         self.begin_requests
     }
 
-    /// Calm time after which an attack is over.
+    /// Calm time in milliseconds after which an attack is over.
     pub fn end_after_ms(&self) -> u64 {
         self.end_after.as_millis() as u64
     }
 }
 
-/// Units in a second, at least one.
+/// Whole units per second; `None` if less than one.
 fn whole_per_second(amount: u64, period_ns: u64) -> Option<u64> {
     let per_second = u128::from(amount) * 1_000_000_000 / u128::from(period_ns.max(1));
     u64::try_from(per_second).ok().filter(|per_second| *per_second > 0)

@@ -1,21 +1,21 @@
-//! What the packets of a service are carried by: a protocol with ports, one without, or fragments of whatever it is.
+//! The protocol of a service: one with ports, one without, or fragments of any protocol.
 
 use std::{fmt, ops::Range};
 
 use ratelimit_common::abi::service::{PORT_SLOTS, PROTOCOL_SLOTS, Protocol, protocol_slot};
 
-/// What a service is spoken over.
+/// What carries the packets of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Carrier {
-    /// TCP or UDP: the port says whose a packet is.
+    /// TCP or UDP: the port determines the service.
     Ports(Protocol),
-    /// The IP protocol of this number, which has no ports that we know.
+    /// The IP protocol of this number, whose ports, if it has any, are not read.
     Number(u8),
-    /// Pieces of packets that have no transport header, and no other service is for.
+    /// Fragments without a transport header whose protocol has no service of its own.
     Fragments,
 }
 
-/// Protocols that have names: those that hosts meet.
+/// Protocols with a name in the policy, other than TCP and UDP.
 const NAMED: [(&str, u8); 13] = [
     ("icmp", 1),
     ("igmp", 2),
@@ -34,13 +34,13 @@ const NAMED: [(&str, u8); 13] = [
 const FRAGMENTS: &str = "fragments";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Where protocols are in one row with ports.
+/// The slot of the first protocol: in one row of slots, protocols follow the ports.
 const PROTOCOLS_AT: u32 = PORT_SLOTS as u32;
-/// The end of the row.
+/// The first slot after the row of ports and protocols.
 pub(super) const END: u32 = PROTOCOLS_AT + PROTOCOL_SLOTS as u32;
 
 impl Carrier {
-    /// The protocol of this name.
+    /// The carrier of this name in the policy.
     pub fn named(word: &str) -> Option<Self> {
         match word {
             "tcp" => Some(Self::Ports(Protocol::Tcp)),
@@ -50,7 +50,7 @@ impl Carrier {
         }
     }
 
-    /// The protocol of this number.
+    /// The carrier for an IP protocol number.
     pub fn numbered(number: u8) -> Self {
         match number {
             TCP => Self::Ports(Protocol::Tcp),
@@ -59,19 +59,19 @@ impl Carrier {
         }
     }
 
-    /// Every name there is, for a sentence.
+    /// All names of carriers, for an error sentence.
     pub fn names() -> String {
         let others = NAMED.iter().map(|(name, _)| *name);
         let all: Vec<&str> = ["tcp", "udp"].into_iter().chain(others).chain([FRAGMENTS]).collect();
         all.join(", ")
     }
 
-    /// Whether ports say whose a packet is.
+    /// Whether the carrier has ports.
     pub fn has_ports(self) -> bool {
         matches!(self, Self::Ports(_))
     }
 
-    /// Where packets without ports are looked up, in one row with ports. `taken` are numbers that other services are for.
+    /// The slots at which packets of this carrier are looked up; none for carriers with ports. `taken` are the protocol numbers of other services.
     pub(super) fn slots(self, taken: &[u8]) -> Vec<Range<u32>> {
         let one = |number: u8, later: bool| {
             let slot = PROTOCOLS_AT + protocol_slot(number, later);
@@ -89,7 +89,7 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// The place among protocols that no other carrier ever has: TCP has no service but by its ports.
+    /// A slot among protocols that no other carrier can use. TCP's slot is free for fragments, because TCP only has services by port.
     pub(super) fn surest_slot(self) -> u32 {
         PROTOCOLS_AT
             + match self {
@@ -119,7 +119,7 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// A place that services can be for, in the words of a sentence.
+/// A slot that services can claim; its display names the port or the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarrierPlace(pub(super) u32);
 
@@ -127,7 +127,7 @@ impl fmt::Display for CarrierPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.checked_sub(PROTOCOLS_AT) {
             None => write!(f, "port {}", self.0 as u16),
-            // A protocol is at two places, and the first is named.
+            // A protocol has two slots: the first is named by the protocol, the second is for its fragments.
             Some(slot) if slot <= u32::from(u8::MAX) => write!(f, "protocol {}", Carrier::Number(slot as u8)),
             Some(_) => f.write_str(FRAGMENTS),
         }

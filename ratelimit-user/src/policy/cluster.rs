@@ -1,4 +1,4 @@
-//! What holds on all hosts together, and what each may do when it hears nothing of the others.
+//! The cluster: what holds on all hosts together, and what a host may do when it hears nothing of the others.
 
 use std::{fmt, time::Duration};
 
@@ -10,17 +10,17 @@ use ratelimit_common::{
 use super::fields::{Fields, restarted};
 use crate::policy::address::StoreAddress;
 
-/// Hosts that a cluster is made for unless the policy says otherwise.
+/// Hosts that the cluster is sized for, unless the policy says otherwise.
 pub const DEFAULT_HOSTS: u32 = 16;
-/// The most that it can be made for.
+/// The most hosts that a policy may name.
 pub const MAX_HOSTS: u32 = 10_000;
-/// What is kept back for hosts that are cut off, in thousandths, unless the policy says otherwise.
+/// The reserve in thousandths of each limit, unless the policy says otherwise.
 const DEFAULT_RESERVE_PERMILLE: u32 = 50;
-/// Time from one exchange with the store to the next, unless the policy says otherwise.
+/// The tick, unless the policy says otherwise.
 const DEFAULT_TICK: Duration = Duration::from_millis(50);
-/// How long a host may spend what it was given, unless the policy says otherwise.
+/// How long a lease may be spent, unless the policy says otherwise.
 const DEFAULT_LEASE: Duration = Duration::from_secs(1);
-/// What the keys in the store begin with, unless the policy says otherwise.
+/// The prefix of all keys in the store, unless the policy says otherwise.
 pub const DEFAULT_NAME: &str = "ratelimit";
 
 /// The cluster as the operator wants it.
@@ -36,12 +36,12 @@ pub struct ClusterPolicy {
     without_store: WithoutStore,
 }
 
-/// What a host does that does not reach the store.
+/// What a host does while it cannot reach the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutStore {
     /// The host spends its lease, then its part of the reserve: the limit holds.
     Reserve,
-    /// The host goes on at the rate that it had last: everybody is served, and the limit holds on each host by itself.
+    /// The host continues at its last rate: all traffic is served, and the limit holds on each host by itself.
     LastRate,
 }
 
@@ -55,42 +55,42 @@ impl WithoutStore {
     }
 }
 
-/// What one host may have without a lease, as a part of the whole limit.
+/// The part of a limit that one host may spend without a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// In thousandths, for all hosts.
+    /// The reserve of all hosts together, in thousandths of a limit.
     permille: u32,
     hosts: u32,
 }
 
 impl Reserve {
-    /// A reserve of so many thousandths of a limit, for so many hosts together.
+    /// A reserve of `permille` thousandths of a limit, divided among `hosts`.
     pub fn new(permille: u32, hosts: u32) -> Self {
         Self { permille, hosts: hosts.max(1) }
     }
 
-    /// The part of a limit that is one host's.
+    /// One host's part of a limit.
     pub fn of(self, limit: &Limit) -> Limit {
         Rate::part(limit, self.permille, self.hosts.saturating_mul(1_000))
     }
 
-    /// In thousandths, for all hosts.
+    /// The reserve of all hosts together, in thousandths of a limit.
     pub fn permille(self) -> u32 {
         self.permille
     }
 
-    /// Whole units of a burst that are one host's.
+    /// One host's part of a burst, in whole units.
     pub fn units(self, burst: u64) -> u64 {
         (u128::from(burst) * u128::from(self.permille) / (u128::from(self.hosts) * 1_000)) as u64
     }
 }
 
-/// Whether a limit of a user can hold on all hosts together. Windows and margins are counted by each host for itself.
+/// Whether the store can share a user's limit among hosts. Each host counts windows and margins by itself.
 pub fn is_leased(rate: &Rate) -> bool {
     !rate.manner.algorithm.is_window() && rate.manner.throttle == Throttle::Hard
 }
 
-/// A cluster that cannot be.
+/// Why a cluster cannot be as the policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterError {
     /// Too few hosts, or too many.
@@ -137,10 +137,10 @@ impl fmt::Display for ClusterError {
 
 impl std::error::Error for ClusterError {}
 
-/// What a policy file says of the cluster, each as it was typed.
+/// The keys of the cluster in a policy file, each as typed.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterWords {
-    /// What keys begin with.
+    /// The prefix of all keys in the store.
     pub name: Option<String>,
     /// The name of this host.
     pub host: Option<String>,
@@ -148,16 +148,16 @@ pub struct ClusterWords {
     pub hosts: Option<i64>,
     /// The part of each limit that is not leased out.
     pub reserve: Option<String>,
-    /// Time between exchanges.
+    /// Time between two exchanges with the store.
     pub tick: Option<String>,
     /// Lifetime of a lease.
     pub lease: Option<String>,
-    /// What happens without the store.
+    /// What a host does while it cannot reach the store.
     pub without_store: Option<String>,
 }
 
 impl ClusterPolicy {
-    /// A cluster on a store, with everything else as it is by default.
+    /// A cluster with this store and defaults for everything else.
     pub fn on(redis: StoreAddress) -> Self {
         Self {
             redis,
@@ -171,7 +171,7 @@ impl ClusterPolicy {
         }
     }
 
-    /// Applies what a policy file says. The error lists everything that is wrong with it, by key.
+    /// Applies the keys of a policy file. The error lists every problem with its key.
     pub fn with(self, words: &ClusterWords) -> Result<Self, Vec<(&'static str, ClusterError)>> {
         let mut cluster = self;
         let mut errors = Vec::new();
@@ -226,7 +226,7 @@ impl ClusterPolicy {
         Self { redis, ..self }
     }
 
-    /// The cluster in words, for `diff`. A running daemon keeps the store that it has, and what it has agreed with other hosts.
+    /// The cluster in words, for `diff`. A running daemon keeps its store and what it agreed on with other hosts, so changes need a restart.
     pub(super) fn fields(&self) -> Fields {
         let permille = self.reserve().permille();
         let reserve = match permille % 10 {
@@ -246,27 +246,27 @@ impl ClusterPolicy {
         ])
     }
 
-    /// Where the store is.
+    /// The address of the store.
     pub fn redis(&self) -> &StoreAddress {
         &self.redis
     }
 
-    /// What the keys in the store begin with.
+    /// The prefix of all keys in the store.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What this host is called, if not what the system calls it.
+    /// The name of this host; `None` for the system's host name.
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
 
-    /// How many hosts there can be.
+    /// The number of hosts that the cluster is sized for.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
 
-    /// What one host may have without a lease.
+    /// One host's reserve: what it may spend without a lease.
     pub fn reserve(&self) -> Reserve {
         Reserve::new(self.reserve_permille, self.hosts)
     }
@@ -276,18 +276,18 @@ impl ClusterPolicy {
         self.tick
     }
 
-    /// How long a host may spend what it was given.
+    /// How long a host may spend a lease.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// What happens without the store.
+    /// What a host does while it cannot reach the store.
     pub fn without_store(&self) -> WithoutStore {
         self.without_store
     }
 }
 
-/// A name that can stand in a key: braces would move it to another slot.
+/// Checks a name that is part of a key in the store. Braces are not allowed: they would move the key to another slot.
 fn check_name(key: &'static str, value: &str) -> Result<(), ClusterError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if !value.is_empty() && value.len() <= 64 && value.chars().all(fits) {
@@ -344,7 +344,7 @@ mod tests {
             if part.tolerance_q8 == 0 {
                 continue;
             }
-            // Units per time, as a fraction: what one host may have, times all of them, against the reserve.
+            // Cost per unit as a fraction: one host's part, times the number of hosts, must not exceed the reserve.
             let price = |limit: &Limit| u128::from(limit.cost_fp) << (16 - limit.frac_bits);
             let all = u128::from(permille) * price(&part);
             assert!(all >= u128::from(hosts) * 1000 * price(&limit), "{text}");

@@ -1,4 +1,4 @@
-//! What the host takes as a whole: of packets, and of frames that have no source.
+//! Limits of the host as a whole: totals of packets, and the cap on frames without a source.
 
 use ratelimit_common::{
     abi::Meter,
@@ -10,10 +10,10 @@ use ratelimit_common::{
 
 use super::fields::{Fields, followed};
 
-/// Frames without a source that one interface hands on per second, unless the policy says otherwise: far more than a quiet link has, and
+/// Packets per second without a source that one interface hands on, unless the policy says otherwise: far more than a quiet link has, and
 /// little for a CPU.
 const DEFAULT_LINK: u64 = 20_000;
-/// The least that leaves neighbours enough to find each other.
+/// The lowest cap in packets per second at which neighbours still find each other.
 const LEAST_LINK: u64 = 100;
 
 /// The table `[host]`.
@@ -23,16 +23,16 @@ pub struct HostPolicy {
     link: Option<Rate>,
 }
 
-/// Why a host cannot be held to that.
+/// Why the limits of `[host]` are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// A total that cannot be counted.
+    /// A total in a meter other than packets and bytes.
     #[error("[host]: a total in {} is not possible; use packets or bytes", .rate.meter.name())]
     Meter {
         /// The rejected value, as the policy file has it.
         rate: Rate,
     },
-    /// A total that is more than a bucket.
+    /// A total that is not a hard token bucket.
     #[error(
         "[host]: \"{rate}\" cannot be the limit of a total, which is a hard token bucket; leave out all behind the burst"
     )]
@@ -54,19 +54,19 @@ pub enum HostError {
         /// The second total of that meter.
         rate: Rate,
     },
-    /// A cap in something else than frames.
+    /// A cap in a meter other than packets.
     #[error("[host]: link in {} is not possible; write it in packets, \"20000 packets/s\"", .rate.meter.name())]
     LinkMeter {
         /// The rejected value, as the policy file has it.
         rate: Rate,
     },
-    /// A cap that is more than a bucket.
+    /// A cap that is not a hard token bucket.
     #[error("[host]: link = \"{rate}\" is a hard token bucket; leave out all behind the burst")]
     LinkManner {
         /// The rejected value, as the policy file has it.
         rate: Rate,
     },
-    /// A cap that would keep neighbours from each other.
+    /// A cap too low for neighbours to find each other.
     #[error(
         "[host]: link = \"{rate}\" leaves neighbours too little to find this host by; use at least {LEAST_LINK} packets/s with a burst of {LEAST_LINK}, or false"
     )]
@@ -83,7 +83,7 @@ impl Default for HostPolicy {
 }
 
 impl HostPolicy {
-    /// What one interface hands on if nothing else is said.
+    /// The cap of one interface unless the policy names another.
     pub fn default_link() -> Rate {
         Rate {
             meter: Meter::Packets,
@@ -145,12 +145,12 @@ impl HostPolicy {
         fields
     }
 
-    /// Limits on everything that is sent here.
+    /// Totals: limits on all packets to the host together.
     pub fn totals(&self) -> &[Rate] {
         &self.totals
     }
 
-    /// What each interface hands on of frames without a source.
+    /// The cap of each interface on frames without a source.
     pub fn link(&self) -> Option<&Rate> {
         self.link.as_ref()
     }

@@ -1,4 +1,4 @@
-//! The name of a network interface, as the kernel would accept it.
+//! The name of a network interface, valid by the kernel's rules.
 
 use std::{fmt, str::FromStr};
 
@@ -9,16 +9,16 @@ const MAX_LEN: usize = 15;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InterfaceName(String);
 
-/// Why a text is no interface name.
+/// Why a text is not an interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterfaceNameError {
     /// The name is empty.
     #[error("interface name is empty; use one such as \"eth0\"")]
     Empty,
-    /// Longer than the kernel takes.
+    /// The name is longer than the kernel takes.
     #[error("interface name {0:?} is {len} bytes long; the kernel takes at most {MAX_LEN}", len = .0.len())]
     TooLong(String),
-    /// Has a character that the kernel refuses.
+    /// The name has a character that the kernel refuses.
     #[error("interface name {0:?} has a slash, a colon or white space in it, which no interface has")]
     BadCharacter(String),
 }

@@ -1,4 +1,4 @@
-//! Whether the store can count all limits that hold on all hosts together.
+//! Checks whether the store can count all limits that hosts share.
 
 use ratelimit_common::limit::rate::Rate;
 
@@ -13,19 +13,19 @@ pub struct Uncountable {
     pub list: LimitList,
     /// The limit that cannot be counted.
     pub rate: Rate,
-    /// Why, and what would do.
+    /// Why the store cannot count the limit, and which burst it could count.
     pub error: TooFine,
 }
 
 impl ClusterPolicy {
-    /// Whether the store can count a limit, if it has to.
+    /// Checks whether the store can count a limit. Limits that hosts do not share always pass.
     pub fn counts(&self, rate: &Rate) -> Result<(), TooFine> {
         if is_leased(rate) { Terms::of(rate, self.reserve()).map(|_| ()) } else { Ok(()) }
     }
 }
 
 impl Policy {
-    /// Whether the store can count all limits of users, if there is one.
+    /// Checks whether the store, if there is one, can count all limits of plans and users.
     pub fn leases_fit(&self) -> Result<(), Uncountable> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         let fit = |list: &dyn Fn() -> LimitList, rates: &[Rate]| {

@@ -28,7 +28,7 @@ pub enum LimitList {
 }
 
 impl LimitList {
-    /// Whether the list has room for one more limit in this meter.
+    /// Whether a first limit in this meter can be added to the list.
     pub(super) fn takes(&self, rates: &[Rate], meter: Meter) -> bool {
         let first = rates.iter().all(|rate| rate.meter != meter);
         match self {
@@ -39,7 +39,7 @@ impl LimitList {
         }
     }
 
-    /// The name of its `nth` limit in a meter, counted from 1.
+    /// The name of the list's `nth` limit in a meter, counted from 1.
     pub fn limit_name(&self, meter: Meter, nth: usize) -> String {
         match nth {
             1 => format!("{self}.{}", meter.name()),
@@ -47,7 +47,7 @@ impl LimitList {
         }
     }
 
-    /// The names of its limits.
+    /// The names of all limits of the list.
     pub fn limit_names(&self, rates: &[Rate]) -> Vec<String> {
         let name = |(at, rate): (usize, &Rate)| {
             let nth = 1 + rates[..at].iter().filter(|other| other.meter == rate.meter).count();
@@ -70,7 +70,7 @@ impl fmt::Display for LimitList {
     }
 }
 
-/// The limit that a name ends with: `packets` is the first in packets, `packets-2` the second.
+/// Parses the last part of a limit's name: `packets` is the first limit in packets, `packets-2` the second.
 pub(super) fn parse_limit_name(text: &str) -> Option<(Meter, usize)> {
     let (word, nth) = match text.split_once('-') {
         None => (text, 1),

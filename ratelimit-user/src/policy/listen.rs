@@ -1,4 +1,4 @@
-//! Where the daemon listens, and whom it believes.
+//! The listeners of the daemon: sockets, tokens, certificates and trusted proxies.
 
 use std::{
     fmt,
@@ -13,48 +13,48 @@ use super::{
     fields::{Fields, followed, restarted, words},
 };
 
-/// Where the daemon listens.
+/// The listeners of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
     metrics: Option<SocketAddr>,
-    /// Sources that metrics have series of, at most; 0 for none.
+    /// How many sources have metric series of their own, at most; 0 for none.
     pub metrics_top: u32,
-    /// For questions over HTTP.
+    /// Endpoints for questions over HTTP.
     pub http: Vec<ListenEndpoint>,
-    /// For questions over gRPC.
+    /// Endpoints for questions over gRPC.
     pub grpc: Vec<ListenEndpoint>,
-    /// For questions in the protocol of Redis.
+    /// Endpoints for questions in the protocol of Redis (RESP).
     pub resp: Vec<ListenEndpoint>,
-    /// The file with the token that callers over TCP show; needed beyond loopback unless there are client certificates.
+    /// The file with the token that callers over TCP present; required beyond loopback unless there are client certificates.
     pub token_file: Option<PathBuf>,
-    /// The file with the token that operators show in the dashboard to change the lists; without it the dashboard changes nothing.
+    /// The file with the token that operators present in the dashboard to change the lists; without it the dashboard is read-only.
     pub operator_token_file: Option<PathBuf>,
-    /// What TCP listeners speak TLS with.
+    /// TLS settings of TCP listeners.
     pub tls: Option<ListenTls>,
     /// The users who may use sockets in the file system.
     pub socket_rights: SocketRights,
-    /// The proxies whose word about the address of a caller counts.
+    /// The proxies that are trusted to name the address of a caller.
     pub trusted_proxies: Vec<Prefix>,
 }
 
-/// Sources that metrics can have series of: each is a series of its own in every Prometheus that asks.
+/// The largest `metrics_top`: each source is a series of its own in every Prometheus that scrapes.
 pub const MAX_METRICS_TOP: u32 = 100;
 
-/// One place to listen.
+/// One listening endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListenEndpoint {
     /// An address and a port.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// A Unix socket in the file system.
     Unix(PathBuf),
 }
 
 /// The users who may use sockets in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRights {
-    /// Mode of the socket file: who may write to the file may ask.
+    /// Mode of the socket file. Whoever may write to the file may ask questions.
     pub mode: u32,
-    /// Name or number of the group that the file is given to; the daemon's own without it.
+    /// Name or number of the socket file's group; `None` for the daemon's own group.
     pub group: Option<String>,
 }
 
@@ -67,31 +67,31 @@ impl Default for SocketRights {
 /// Certificates of listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenTls {
-    /// The chain that is shown, PEM.
+    /// The certificate chain that the listener sends, PEM.
     pub certificate: PathBuf,
     /// The private key of the certificate, PEM.
     pub key: PathBuf,
-    /// The authority that must have signed the certificates of callers, PEM; callers need none without it.
+    /// The authority that must have signed the certificates of callers, PEM; `None` if callers need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
 impl Listen {
-    /// The files of what programs show and of what operators show, if both are named.
+    /// The token files of programs and of operators, if both are named.
     pub fn both_tokens(&self) -> Option<(&Path, &Path)> {
         self.token_file.as_deref().zip(self.operator_token_file.as_deref())
     }
 
-    /// A listener for metrics, or none, and no other.
+    /// A listener for metrics, or none, and no other listeners.
     pub fn new(metrics: Option<SocketAddr>) -> Self {
         Self { metrics, ..Self::default() }
     }
 
-    /// Where Prometheus may ask.
+    /// The endpoint for Prometheus.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// The listeners in words, for `diff`. A running daemon keeps the sockets that it has; whom it believes about addresses follows the policy.
+    /// The listeners in words, for `diff`. A running daemon keeps its sockets; trusted proxies follow the policy at once.
     pub(super) fn fields(&self) -> Fields {
         let metrics: Vec<_> = self.metrics.into_iter().collect();
         let token_file: Vec<_> = self.token_file.iter().map(|path| path.display()).collect();
@@ -124,7 +124,7 @@ fn certificates(tls: &ListenTls) -> String {
     format!("certificate {}, key {}{of_callers}", tls.certificate.display(), tls.key.display())
 }
 
-/// All of them, in an order that does not depend on the file's.
+/// The things in words, sorted, so that the order in the file does not matter.
 fn all<T: fmt::Display>(things: &[T]) -> String {
     let mut texts: Vec<String> = things.iter().map(ToString::to_string).collect();
     texts.sort();

@@ -85,7 +85,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// From parts that are each valid.
+    /// Builds a policy from parts that are valid by themselves.
     pub fn new(
         interfaces: Vec<InterfaceName>,
         source: SourcePolicy,
@@ -113,22 +113,22 @@ impl Policy {
         }
     }
 
-    /// Replaces what the policy says of the host as a whole.
+    /// Replaces the limits of the host as a whole.
     pub fn with_host(self, host: HostPolicy) -> Self {
         Self { host, ..self }
     }
 
-    /// What the host takes as a whole.
+    /// The limits of the host as a whole.
     pub fn host(&self) -> &HostPolicy {
         &self.host
     }
 
-    /// Replaces what is called an attack, and who is told of it.
+    /// Replaces the thresholds of attacks and the notifiers.
     pub fn with_attacks(self, attacks: AttackPolicy, notifiers: Vec<Notifier>) -> Self {
         Self { attacks, notifiers, ..self }
     }
 
-    /// What counts as an attack.
+    /// The thresholds of attacks.
     pub fn attacks(&self) -> &AttackPolicy {
         &self.attacks
     }
@@ -138,29 +138,29 @@ impl Policy {
         &self.notifiers
     }
 
-    /// Replaces users and plans.
+    /// Replaces the users and plans.
     pub fn with_users(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
-    /// Replaces limits of requests.
+    /// Replaces the limits of requests.
     pub fn with_requests(self, requests: RequestPolicy) -> Self {
         Self { requests, ..self }
     }
 
-    /// What requests are limited by.
+    /// The limits of requests.
     pub fn requests(&self) -> &RequestPolicy {
         &self.requests
     }
 
-    /// Whether there are limits of requests at all.
+    /// Whether the policy has any limits of requests.
     pub fn limits_requests(&self) -> bool {
         !self.requests.apis.is_empty()
             || self.users.plans().any(|plan| !plan.requests().is_empty())
             || self.users.iter().any(|user| user.requests().is_some())
     }
 
-    /// Replaces what the policy says of the cluster.
+    /// Replaces the cluster.
     pub fn with_cluster(self, cluster: Option<ClusterPolicy>) -> Self {
         Self { cluster, ..self }
     }
@@ -175,7 +175,7 @@ impl Policy {
         Self { cluster: Some(cluster), ..self }
     }
 
-    /// The cluster that this host is in.
+    /// The cluster of this host, if it has one.
     pub fn cluster(&self) -> Option<&ClusterPolicy> {
         self.cluster.as_ref()
     }
@@ -185,53 +185,53 @@ impl Policy {
         Self { mode, ..self }
     }
 
-    /// Whether refused packets are dropped.
+    /// Whether refused packets are dropped or only counted.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The users that have limits of their own.
+    /// The users and plans.
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Interfaces to guard; the command line may name others.
+    /// The interfaces to guard; the command line can name others instead.
     pub fn interfaces(&self) -> &[InterfaceName] {
         &self.interfaces
     }
 
-    /// What holds for every source.
+    /// The limits of each source.
     pub fn source(&self) -> &SourcePolicy {
         &self.source
     }
 
-    /// Which sources get state of their own.
+    /// The prefilter: which sources get an entry of their own.
     pub fn prefilter(&self) -> &PrefilterPolicy {
         &self.prefilter
     }
 
-    /// What prefixes around sources may have together.
+    /// Prefix aggregation: limits on the prefixes around sources.
     pub fn aggregation(&self) -> &AggregationPolicy {
         &self.aggregation
     }
 
-    /// What is limited as a whole.
+    /// The services.
     pub fn services(&self) -> &Services {
         &self.services
     }
 
-    /// Whether some limit gives more while the host has headroom.
+    /// Whether some limit is elastic: it gives a margin while the host has headroom.
     pub fn is_elastic(&self) -> bool {
         self.every_rate().any(|rate| matches!(rate.manner.throttle, Throttle::Elastic(_)))
     }
 
-    /// Where the daemon listens.
+    /// The listeners of the daemon.
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
 }
 
-/// Names in a sentence: all of them, unless they are very many.
+/// The names of a list in a sentence, shortened after twenty.
 pub(crate) fn some(names: &[String]) -> String {
     const SHOWN: usize = 20;
     match names.len() {

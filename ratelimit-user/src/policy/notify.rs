@@ -1,4 +1,4 @@
-//! `[[notify]]`: who is told of attacks, and how.
+//! `[[notify]]`: the notifiers of attacks.
 
 use std::{fmt, path::PathBuf};
 
@@ -11,16 +11,16 @@ use super::fields::{Fields, NONE, followed};
 /// A notifier: a webhook or a command that is told of attacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notifier {
-    /// What `status` and the log call it.
+    /// The name in `status` and in the log.
     pub name: String,
     /// How the notifier is reached.
     pub way: NotifyWay,
-    /// The occasions that the notifier is told of.
+    /// The occasions of which the notifier is told.
     pub on: Vec<Occasion>,
 }
 
 impl Notifier {
-    /// The notifier in words, for `diff`. Of an address only the server is shown: its path is often a secret.
+    /// The notifier in words, for `diff`. Only the server of a URL is shown: its path is often a secret.
     pub(super) fn fields(&self) -> Fields {
         let on = self.on.iter().copied().map(Occasion::name).collect::<Vec<_>>().join(", ");
         let file = |file: &Option<PathBuf>| {
@@ -29,7 +29,7 @@ impl Notifier {
         match &self.way {
             NotifyWay::Webhook { url, secret_file, ca_file } => followed([
                 ("on", on),
-                // Another path is another address: a mark of it, from which it cannot be told.
+                // A hash stands for the path, so that a changed path shows in the diff but cannot be read from it.
                 ("webhook", format!("{url} ({:08x})", mark(&url.path))),
                 ("secret_file", file(secret_file)),
                 ("ca_file", file(ca_file)),
@@ -49,37 +49,37 @@ fn mark(path: &str) -> u32 {
 /// How a notifier is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotifyWay {
-    /// A POST to an address.
+    /// An HTTP POST to a URL.
     Webhook {
-        /// The URL that is posted to.
+        /// The URL of the webhook.
         url: WebhookUrl,
         /// The file with the secret that the body is signed with.
         secret_file: Option<PathBuf>,
-        /// The authority that the server's certificate must come from; those of the system without it.
+        /// The authority that must have signed the server's certificate, PEM; `None` for the authorities of the system.
         ca_file: Option<PathBuf>,
     },
-    /// A program that reads its standard input, and its arguments.
+    /// A program and its arguments; the program reads the notification from standard input.
     Command(Vec<String>),
 }
 
-/// What somebody may want to be told.
+/// An occasion of which a notifier can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Occasion {
     /// An attack has begun.
     Begin,
-    /// An attack goes on: once a minute.
+    /// An attack goes on; told once a minute.
     Update,
     /// An attack is over.
     End,
 }
 
 impl Occasion {
-    /// All of them.
+    /// All occasions.
     pub const ALL: [Self; 3] = [Self::Begin, Self::Update, Self::End];
-    /// The occasions that a notifier is told of whose policy names none.
+    /// The occasions of a notifier whose policy names none.
     pub const USUAL: [Self; 2] = [Self::Begin, Self::End];
 
-    /// As in a policy and in what is sent.
+    /// The word for the occasion, in a policy and in notifications.
     pub fn name(self) -> &'static str {
         match self {
             Self::Begin => "attack_begin",
@@ -89,35 +89,35 @@ impl Occasion {
     }
 }
 
-/// The address of a webhook. Its path is often a secret, so only the server is ever shown.
+/// The URL of a webhook. Its path is often a secret, so only the server is ever shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookUrl {
-    /// Whether TLS is spoken.
+    /// Whether the server is reached over TLS.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// Name or address of the server, without brackets.
     pub host: String,
     /// The TCP port of the server.
     pub port: u16,
-    /// Path and query.
+    /// Path and query of the URL.
     pub path: String,
 }
 
-/// Why a text is no address of a webhook. The text itself is not repeated: it may be a secret.
+/// Why a text is not the URL of a webhook. The text itself is not repeated: it may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WebhookUrlError {
-    /// A text that is not a URL of the web.
+    /// The text is not a URL of the web.
     #[error("webhook is no address; use one such as \"https://alerts.example/ratelimit\"")]
     NoUrl,
-    /// A URL with a protocol other than `http` and `https`.
+    /// The URL has a protocol other than `http` and `https`.
     #[error("webhook has a protocol that is not known; use http:// or https://")]
     Scheme,
-    /// A user and a password.
+    /// The URL has a user or a password.
     #[error("webhook has a user or password before the @; put a secret into secret_file")]
     Login,
 }
 
 impl WebhookUrl {
-    /// From what is written.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Self, WebhookUrlError> {
         let uri: Uri = text.parse().map_err(|_| WebhookUrlError::NoUrl)?;
         let authority = uri.authority().ok_or(WebhookUrlError::NoUrl)?;
@@ -134,7 +134,7 @@ impl WebhookUrl {
         if host.is_empty() {
             return Err(WebhookUrlError::NoUrl);
         }
-        // A colon without a number behind it, or a number that is no port.
+        // A colon without a valid port number behind it is an error.
         let port = match authority
             .as_str()
             .rsplit_once(']')
@@ -151,7 +151,7 @@ impl WebhookUrl {
         Ok(Self { tls, host, port, path })
     }
 
-    /// Name and port, as in the header `Host`.
+    /// Name and port of the server, as in the HTTP header `Host`.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let usual = if self.tls { 443 } else { 80 };

@@ -1,11 +1,11 @@
-//! Which sources get state of their own.
+//! The prefilter's settings: whether sources need an entry at once, and how many entries per second.
 
 use super::fields::{Fields, followed};
 
 /// New sources that one CPU enters into the table per second, unless the policy says otherwise. An insert costs
 /// about half a microsecond, so this is a few percent of a core.
 pub const DEFAULT_NEW_SOURCES: u32 = 50_000;
-/// More inserts than a core can make.
+/// The largest budget of inserts per second and CPU; no core can make more.
 const MAX_NEW_SOURCES: u32 = 10_000_000;
 
 /// The prefilter in front of the table of sources.
@@ -15,7 +15,7 @@ pub struct PrefilterPolicy {
     new_sources_per_cpu: u32,
 }
 
-/// Why there cannot be such a prefilter.
+/// Why the prefilter's settings are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("new_sources_per_cpu = {value} is out of range; use 1 to {MAX_NEW_SOURCES}")]
 pub struct PrefilterError {
@@ -30,7 +30,7 @@ impl Default for PrefilterPolicy {
 }
 
 impl PrefilterPolicy {
-    /// A prefilter, or none, and how many new sources each CPU may enter into the table per second.
+    /// A prefilter that is on or off, and how many new sources each CPU may enter into the table per second.
     pub fn new(enabled: bool, new_sources_per_cpu: i64) -> Result<Self, PrefilterError> {
         match u32::try_from(new_sources_per_cpu) {
             Ok(n) if (1..=MAX_NEW_SOURCES).contains(&n) => Ok(Self { enabled, new_sources_per_cpu: n }),
@@ -46,12 +46,12 @@ impl PrefilterPolicy {
         ])
     }
 
-    /// Whether sources share cells until they need an entry.
+    /// Whether light sources share prefilter cells instead of having entries.
     pub fn enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Inserts per second and CPU.
+    /// New sources that each CPU may enter into the table per second.
     pub fn new_sources_per_cpu(&self) -> u32 {
         self.new_sources_per_cpu
     }

@@ -1,4 +1,4 @@
-//! An address prefix: what lists are made of.
+//! An address prefix, as used in lists, users and services.
 
 use std::{
     fmt,
@@ -8,31 +8,31 @@ use std::{
 
 use ratelimit_common::abi::list::{ListAddrV4, ListAddrV6};
 
-/// A prefix without host bits. Sorts by family, then so that a prefix comes right before everything inside it.
+/// A prefix without host bits. Prefixes sort by family, and each comes right before all prefixes inside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
     len: u8,
 }
 
-/// A prefix as the kernel's tries take it: length in bits, then the address.
+/// A prefix as the key of a kernel trie: length in bits, then the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrieKey {
-    /// For the IPv4 trie.
+    /// A key of the IPv4 trie.
     V4(u32, ListAddrV4),
-    /// For the IPv6 trie.
+    /// A key of the IPv6 trie.
     V6(u32, ListAddrV6),
 }
 
-/// Why a text is no prefix.
+/// Why a text is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// A text that begins with no address.
+    /// The text does not begin with an address.
     #[error(
         "{0:?} is not an address or prefix; use one such as 203.0.113.7, 203.0.113.0/24 or 2001:db8::/48"
     )]
     NotAnAddress(String),
-    /// A length that is no number, or too large.
+    /// The prefix length is not a number, or too large.
     #[error("prefix length {length:?} of {text:?} is out of range; use 0 to {max}")]
     Length {
         /// The whole text.
@@ -42,20 +42,20 @@ pub enum PrefixError {
         /// The largest length of the family.
         max: u8,
     },
-    /// An address with bits behind its prefix length: either the network or the address was meant.
+    /// The address has bits set behind its prefix length: either the network or the address was meant.
     #[error("{text} has host bits set; use {right} for the network, or the address alone")]
     HostBits {
         /// The whole text.
         text: String,
-        /// The network around it.
+        /// The network around the address.
         right: Prefix,
     },
-    /// Such a source never appears on a wire.
+    /// The address is an IPv4-mapped IPv6 address, which is never a source on a wire.
     #[error("{text} is an IPv4 address in IPv6 form; use {right}")]
     Mapped {
         /// The whole text.
         text: String,
-        /// The IPv4 form.
+        /// The address in IPv4 form.
         right: String,
     },
 }
@@ -66,7 +66,7 @@ impl Prefix {
     /// Every IPv6 address.
     pub const ALL_V6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// The prefix of this length around an address; a length beyond the family's is the address itself.
+    /// The prefix of `len` bits around an address; larger lengths give the address itself.
     pub fn masked(address: IpAddr, len: u8) -> Self {
         match address {
             IpAddr::V4(a) => {
@@ -82,17 +82,17 @@ impl Prefix {
         }
     }
 
-    /// From the IPv4 trie.
+    /// The prefix of a key of the IPv4 trie.
     pub fn from_v4_key(len: u32, data: ListAddrV4) -> Self {
         Self::masked(Ipv4Addr::new(data[0], data[1], data[2], data[3]).into(), len as u8)
     }
 
-    /// From the IPv6 trie.
+    /// The prefix of a key of the IPv6 trie.
     pub fn from_v6_key(len: u32, data: ListAddrV6) -> Self {
         Self::masked(Ipv6Addr::from(data).into(), len as u8)
     }
 
-    /// For the trie of its family.
+    /// The key of this prefix in the trie of its family.
     pub fn trie_key(&self) -> TrieKey {
         match self.address {
             IpAddr::V4(address) => {
@@ -103,7 +103,7 @@ impl Prefix {
         }
     }
 
-    /// As a prefix of sixteen bytes, IPv4 at `::ffff:a.b.c.d`: its length there, and the bytes.
+    /// The prefix in 16 bytes, IPv4 at `::ffff:a.b.c.d`: its length in bits there, and the bytes.
     pub fn mapped(&self) -> (u32, [u8; 16]) {
         match self.address {
             IpAddr::V4(address) => (96 + u32::from(self.len), address.to_ipv6_mapped().octets()),
@@ -117,23 +117,23 @@ impl Prefix {
         self.len
     }
 
-    /// For people: one address is written without a length.
+    /// The prefix as text for people: a single address is written without a length.
     pub fn shown(&self) -> String {
         let alone = if self.is_v4() { 32 } else { 128 } == self.len;
         if alone { self.address.to_string() } else { self.to_string() }
     }
 
-    /// Whether the prefix is of IPv4.
+    /// Whether the prefix is an IPv4 prefix.
     pub fn is_v4(&self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// The first so many bits of it.
+    /// The prefix of the first `len` bits of this one.
     pub fn shortened(&self, len: u8) -> Self {
         Self::masked(self.address, len.min(self.len))
     }
 
-    /// The longest prefix around both; none if they are of two families.
+    /// The longest prefix that covers both; `None` if their families differ.
     pub fn common(&self, other: &Self) -> Option<Self> {
         let same_bits = match (self.address, other.address) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
@@ -143,7 +143,7 @@ impl Prefix {
         Some(self.shortened((same_bits as u8).min(other.len)))
     }
 
-    /// Whether every address of `other` is in this one.
+    /// Whether every address of `other` is in this prefix.
     pub fn covers(&self, other: &Self) -> bool {
         self.len <= other.len && Self::masked(other.address, self.len) == *self
     }
@@ -180,7 +180,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// Digits only: `u8::from_str` would also take a sign.
+/// Parses a length of digits only: `u8::from_str` would also take a sign.
 fn parse_length(text: &str) -> Option<u8> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }

@@ -1,4 +1,4 @@
-//! One limit of requests: which can be counted, also by a store that has only doubles.
+//! One limit of requests, checked so that it can be counted exactly, also by the store, which has only doubles.
 
 use std::{cmp::Reverse, fmt};
 
@@ -12,34 +12,34 @@ use super::fields::words;
 /// A limit of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestLimit {
-    /// The rate of the limit; the meter in it has no meaning.
+    /// The rate of the limit. Its meter is ignored.
     pub rate: Rate,
-    /// The time zone whose days and months its windows are, if they are the calendar's.
+    /// The time zone of the limit's calendar days and months, for limits that follow a calendar.
     pub zone: Option<String>,
 }
 
 /// The most limits in one list.
 pub const MAX_REQUEST_LIMITS: usize = 8;
-/// The most that a period counts, margin included.
+/// The most requests that one period counts, margin included.
 pub const MAX_REQUESTS: u64 = u32::MAX as u64;
-/// The most that a log keeps, margin included: eight bytes each, for each key.
+/// The most requests that a sliding log keeps, margin included: 8 bytes each, for each counter key.
 pub const MAX_LOG: u64 = 10_000;
-/// Bytes of all logs together for each of `[requests] keys`. A log has 8 for each request: if they fill evenly, every key has room for about 60.
+/// Bytes of all logs together for each of `[requests] keys`. A log has 8 bytes for each request: if the logs fill evenly, every key has room for about 60 requests.
 const LOG_BYTES: u64 = 512;
-/// Bytes of all logs together where few keys are remembered. A 64th of it, which is what one shard of the table has, is enough for the logs of one key:
-/// eight limits of [`MAX_LOG`] are 640 KB.
+/// The least bytes of all logs together, for small `keys`. One of the table's 64 shards then still has room for the logs of one key:
+/// eight limits of [`MAX_LOG`] take 640 KB.
 const LEAST_LOG_BYTES: u64 = 64 << 20;
-/// Where doubles stop to count by one, halved: what the store adds up stays below.
+/// Half of the number up to which doubles count exactly; the store's sums stay below.
 const EXACT: u128 = 1 << 52;
 /// What the store adds to a burst before it compares, in requests.
 const SLACK: u128 = 3;
 
-/// Bytes that the logs of a service take at most together, if so many keys are remembered.
+/// Bytes that all logs together take at most, with this many keys.
 pub fn log_bytes(keys: u64) -> u64 {
     keys.saturating_mul(LOG_BYTES).max(LEAST_LOG_BYTES)
 }
 
-/// Why there cannot be such a limit.
+/// Why a limit of requests is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestLimitError {
     /// The amount is 0, so nothing would ever pass.
@@ -48,38 +48,38 @@ pub enum RequestLimitError {
     /// The burst is 0, so nothing would ever pass.
     #[error("burst 0 is never satisfiable; use at least 1")]
     ZeroBurst,
-    /// More than is counted.
+    /// The amount and its margin are more than a period counts.
     #[error(
         "{most} in one period are more than can be counted; use at most {MAX_REQUESTS}, or a shorter period"
     )]
     TooMany {
-        /// With its margin.
+        /// The amount with its margin.
         most: u128,
     },
-    /// More than is kept.
+    /// The amount and its margin are more than a log keeps.
     #[error(
         "a sliding-log keeps every request, and {most} are too many; use at most {MAX_LOG}, or sliding-window"
     )]
     TooLongLog {
-        /// With its margin.
+        /// The amount with its margin.
         most: u128,
     },
-    /// Above what the store can count.
+    /// The burst is larger than the store can count.
     #[error("burst {burst} takes too long to refill at a rate per {} to be counted exactly; use at most {max}, or a window", .period.name())]
     BurstTooLong {
         /// The rejected burst, or the amount where no burst is given.
         burst: u64,
         /// The largest burst that the store can count.
         max: u64,
-        /// What is wrong with the rate.
+        /// The period of the rate.
         period: Period,
     },
-    /// A month that slides, or leaks.
+    /// A month with an algorithm other than a fixed window.
     #[error(
         "months are those of a calendar, which only a fixed-window follows; use fixed-window, or a rate per day"
     )]
     MonthNotFixed,
-    /// A month nowhere.
+    /// A month without a time zone.
     #[error(
         "a month begins at another time in each time zone; write time_zone = \"Europe/Berlin\", or \"UTC\""
     )]
@@ -87,7 +87,7 @@ pub enum RequestLimitError {
 }
 
 impl RequestLimit {
-    /// A limit whose days and months are those of a time zone, if it has any and there is one.
+    /// Checks a limit. `zone` is the time zone of its days and months, if it has any.
     pub fn new(rate: Rate, zone: Option<&str>) -> Result<Self, RequestLimitError> {
         let window = rate.manner.algorithm.is_window();
         let with_margin = |units: u64| u128::from(units) * (100 + u128::from(rate.manner.margin(true))) / 100;
@@ -122,19 +122,19 @@ impl RequestLimit {
         Ok(Self { zone: zone.filter(|_| is_calendar(&rate)).map(ToOwned::to_owned), rate })
     }
 
-    /// Bytes of the log of a key that has used it up, if it keeps every request.
+    /// Bytes of the log of a key that is at this limit; `None` if the algorithm keeps no log.
     pub fn largest_log(&self) -> Option<u64> {
         let units = self.rate.amount * (100 + u64::from(self.rate.manner.margin(true))) / 100;
         self.rate.manner.algorithm.keeps_every_one().then_some(8 * units)
     }
 
-    /// Whether whatever this limit lets pass the other lets pass too, so that the other never decides.
+    /// Whether this limit refuses everything that the other refuses, so that the other never decides.
     pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
         self.zone == other.zone && self.rate.at_least_as_strict_as(&other.rate)
     }
 }
 
-/// Whether the windows of a rate are days or months of a calendar, wherever there is one.
+/// Whether the windows of a rate are days or months, which follow a calendar if there is a time zone.
 pub fn is_calendar(rate: &Rate) -> bool {
     rate.manner.algorithm == Algorithm::FixedWindow && matches!(rate.period, Period::Day | Period::Month)
 }
@@ -150,14 +150,14 @@ impl fmt::Display for RequestLimit {
     }
 }
 
-/// Limits of a list, the slowest first, however they stand in the file.
+/// The limits of a list in words, slowest first, in whatever order the file has them.
 pub(super) fn in_order(limits: &[RequestLimit]) -> String {
     let mut limits: Vec<&RequestLimit> = limits.iter().collect();
     limits.sort_by_key(|limit| (Reverse(limit.rate.period), limit.rate.amount, limit.to_string()));
     words(&limits)
 }
 
-/// Limits of a list that counts instead of another: where there is none at all, that is another thing than an empty one.
+/// A list that replaces another list, in words: an empty one means no limits, which differs from no list.
 pub(super) fn given(limits: &[RequestLimit]) -> String {
     if limits.is_empty() { "no limits".to_owned() } else { in_order(limits) }
 }

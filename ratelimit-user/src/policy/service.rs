@@ -1,4 +1,4 @@
-//! One service: what is limited as a whole, whoever sends.
+//! One service: its protocol, ports, destinations and limits.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ pub struct Service {
     dscp: u8,
 }
 
-/// Why services cannot be as they are given.
+/// Why services are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
     /// A service without a name, or with a name that is hard to type.
@@ -91,7 +91,7 @@ pub enum ServiceError {
         name: String,
         /// The port or protocol.
         place: CarrierPlace,
-        /// The service that has it already.
+        /// The service that claims the place already.
         other: String,
     },
     /// A destination that two services claim at one port.
@@ -109,7 +109,7 @@ pub enum ServiceError {
         place: CarrierPlace,
         /// The destination that two services have.
         prefix: Prefix,
-        /// The service that has it already.
+        /// The service that has the destination already.
         other: String,
     },
     /// More destinations than the map holds.
@@ -117,10 +117,10 @@ pub enum ServiceError {
         "{count} destinations of services that share ports are more than there can be; use at most {MAX_DESTINATIONS}"
     )]
     TooManyDestinations {
-        /// How many destinations there are, over all ports that are not shared by the same services.
+        /// Number of destinations, counted once for each group of ports with equal services.
         count: usize,
     },
-    /// A total that cannot be counted.
+    /// A total in a meter other than packets and bytes.
     #[error("service {name:?}: a total in {} is not possible; use packets or bytes", .meter.name())]
     Meter {
         /// Place of the service in the list of the file, from 0.
@@ -130,7 +130,7 @@ pub enum ServiceError {
         /// The rejected value, as the policy file has it.
         meter: Meter,
     },
-    /// A total or a threshold that is more than a bucket.
+    /// A total or a threshold that is not a hard token bucket.
     #[error(
         "service {name:?}: \"{rate}\" cannot be the limit of a total or of cookies, which are hard token buckets; leave out all behind the burst"
     )]
@@ -152,7 +152,7 @@ pub enum ServiceError {
         /// The rejected value, as the policy file has it.
         meter: Meter,
     },
-    /// A threshold of SYNs for a service that is not spoken over TCP.
+    /// A SYN threshold for a service that is not spoken over TCP.
     #[error("service {name:?}: only TCP has SYNs; remove syn_cookies or use protocol = \"tcp\"")]
     CookieProtocol {
         /// Place of the service in the list of the file, from 0.
@@ -170,7 +170,7 @@ pub enum ServiceError {
         /// Why the limit cannot be held.
         error: RateError,
     },
-    /// More limits of a source than a bucket has words.
+    /// More limits per source than a bucket has words.
     #[error(
         "service {name:?}: {count} limits per source are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
@@ -179,7 +179,7 @@ pub enum ServiceError {
         index: usize,
         /// Name of the service.
         name: String,
-        /// How many there are.
+        /// How many words the limits take.
         count: usize,
     },
     /// A limit that cannot be held.
@@ -207,11 +207,11 @@ pub enum ServiceError {
 }
 
 const MAX_NAME: usize = 32;
-/// The class of marked packets if none is given: CS1, which networks treat as less than best effort.
+/// The DSCP class of marked packets unless the policy says otherwise: CS1, which networks treat as less than best effort.
 pub const DEFAULT_DSCP: u8 = 8;
 
 impl Service {
-    /// A service as given; [`Services::new`](super::Services::new) judges it.
+    /// A service, not checked yet: [`Services::new`](super::Services::new) checks it.
     pub fn new(
         name: String,
         carrier: impl Into<Carrier>,
@@ -241,7 +241,7 @@ impl Service {
         Self { totals, ..self }
     }
 
-    /// Restricts the service to packets to these prefixes; an empty list leaves the service what other services of its ports leave.
+    /// Restricts the service to packets to these prefixes; with an empty list it gets the packets that no other service of its ports claims.
     pub fn with_destinations(self, destinations: Vec<Prefix>) -> Self {
         Self { destinations, ..self }
     }
@@ -256,27 +256,27 @@ impl Service {
         Self { on_limit, ..self }
     }
 
-    /// Replaces the DSCP class of packets that are marked.
+    /// Replaces the DSCP class of marked packets.
     pub fn with_dscp(self, dscp: u8) -> Self {
         Self { dscp, ..self }
     }
 
-    /// The class that marked packets get, 0 to 63.
+    /// The DSCP class of marked packets, 0 to 63.
     pub fn dscp(&self) -> u8 {
         self.dscp
     }
 
-    /// What one source may send to the service.
+    /// Limits on what one source may send to the service.
     pub fn per_source(&self) -> &[Rate] {
         &self.per_source
     }
 
-    /// What becomes of a packet that a limit refuses.
+    /// What happens to a packet that a limit refuses.
     pub fn on_limit(&self) -> OnLimit {
         self.on_limit
     }
 
-    /// SYNs above this rate are answered with cookies.
+    /// The rate of SYNs above which SYNs are answered with cookies.
     pub fn syn_cookies(&self) -> Option<&Rate> {
         self.syn_cookies.as_ref()
     }
@@ -291,22 +291,22 @@ impl Service {
         self.carrier
     }
 
-    /// Ports of the service, as given.
+    /// Ports of the service, as in the policy.
     pub fn ports(&self) -> &[RangeInclusive<u16>] {
         &self.ports
     }
 
-    /// The destinations that the service is for, as given; an empty list: every destination that other services leave.
+    /// The destinations of the service, as in the policy; an empty list means every destination that no other service of its ports claims.
     pub fn destinations(&self) -> &[Prefix] {
         &self.destinations
     }
 
-    /// Whether the service is for packets to this port, whichever their destination.
+    /// Whether the service has this port, for whatever destination.
     pub fn has_port(&self, protocol: Protocol, port: u16) -> bool {
         self.carrier == Carrier::Ports(protocol) && self.ports.iter().any(|range| range.contains(&port))
     }
 
-    /// Limits on everything that is sent to the service.
+    /// Totals: limits on all packets to the service together.
     pub fn totals(&self) -> &[Rate] {
         &self.totals
     }
@@ -336,7 +336,7 @@ impl Service {
         fields
     }
 
-    /// Where packets of the service are looked up: ports, and behind them all protocols. `taken` are protocols that other services are for.
+    /// The slots at which packets of the service are looked up: ports first, all protocols behind them. `taken` are the protocol numbers of other services.
     pub(super) fn slots(&self, taken: &[u8]) -> Vec<Range<u32>> {
         let Carrier::Ports(protocol) = self.carrier else { return self.carrier.slots(taken) };
         let slots = |range: &RangeInclusive<u16>| {
@@ -345,7 +345,7 @@ impl Service {
         self.ports.iter().map(slots).collect()
     }
 
-    /// What the tables of a policy in force have at the places that no other service could have in that policy.
+    /// The entries of a policy in force at the slots that only this service could have.
     pub fn entries_in(&self, in_force: &abi::Policy) -> Vec<u32> {
         let entry = |slot: u32| match (slot as usize).checked_sub(PORT_SLOTS) {
             None => in_force.ports[slot as usize],
@@ -353,7 +353,7 @@ impl Service {
         };
         let slots: Vec<u32> = match self.carrier {
             Carrier::Ports(_) => self.slots(&[]).into_iter().flatten().collect(),
-            // Fragments of this service may have been counted for the service for fragments, and the other way round.
+            // Fragments of this protocol may have been counted for the service for fragments, or the reverse, so only the surest slot counts.
             Carrier::Number(_) | Carrier::Fragments => vec![self.carrier.surest_slot()],
         };
         slots.into_iter().map(|slot| u32::from(entry(slot))).collect()
@@ -411,7 +411,7 @@ impl Service {
 }
 
 impl ServiceError {
-    /// Place of the service in the list of services.
+    /// Place of the service in the list of services, from 0.
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Name { index, .. }
@@ -433,8 +433,8 @@ impl ServiceError {
     }
 }
 
-/// What a service matches, as text: `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`. Two services of the same ports and destinations have one text, however both are
-/// written.
+/// What a service matches, as text: `udp 53, 5300-5399 to 192.0.2.0/24`, `gre`. Services with equal ports and destinations have equal texts, in whatever form
+/// the file has them.
 fn matching(service: &Service) -> String {
     let carrier = service.carrier();
     let mut ranges: Vec<(u16, u16)> =

@@ -9,7 +9,7 @@ use super::{
     sharing::{self, PortGroup, Unmet},
 };
 
-/// All services of a policy, none in the way of another.
+/// All services of a policy. No two claim the same packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     services: Vec<Service>,
@@ -17,7 +17,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Checks everything and reports everything.
+    /// Checks all services together. The error lists every problem.
     pub fn new(services: Vec<Service>) -> Result<Self, Vec<ServiceError>> {
         let mut errors: Vec<ServiceError> =
             services.iter().enumerate().filter_map(|(index, service)| service.problem(index)).collect();
@@ -30,28 +30,28 @@ impl Services {
         let name = |index: &usize| services[*index].name().to_owned();
         errors.extend(twice.iter().map(|index| ServiceError::Twice { index: *index, name: name(index) }));
         let groups = sharing::port_groups(&services);
-        // Of one that is there twice that has been said; its ports are no news.
+        // Conflicts of a service whose name is there twice are not reported: the name already is.
         let known = |error: &ServiceError| error.index().is_some_and(|index| twice.contains(&index));
         errors.extend(sharing::conflicts(&services, &groups).into_iter().filter(|error| !known(error)));
         if errors.is_empty() { Ok(Self { services, groups }) } else { Err(errors) }
     }
 
-    /// All ports that some service is for, by who they are for.
+    /// All ports with a service, grouped by their services.
     pub fn port_groups(&self) -> &[PortGroup] {
         &self.groups
     }
 
-    /// Whether packets to these ports are told apart by their destination.
+    /// Whether the ports of a group tell packets apart by destination.
     pub fn is_divided(&self, group: &PortGroup) -> bool {
         group.is_divided(&self.services)
     }
 
-    /// Every destination of a service that no packet ever meets.
+    /// Every claim of a service that no packet ever meets.
     pub fn unmet(&self) -> Vec<Unmet> {
         sharing::unmet(&self.services, &self.groups)
     }
 
-    /// The service of a packet: the longest destination around its own, or who takes what is left.
+    /// The service of a packet: the one with the longest destination around the packet's, or the one that takes the rest.
     pub fn of(&self, protocol: Protocol, port: u16, destination: IpAddr) -> Option<&Service> {
         let address = Prefix::masked(destination.to_canonical(), u8::MAX);
         let longest = |service: &Service| {
@@ -68,17 +68,17 @@ impl Services {
         self.services.iter()
     }
 
-    /// One by name.
+    /// The service of this name.
     pub fn get(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name() == name)
     }
 
-    /// The services with one of them changed.
+    /// A copy with one service changed by `change`.
     pub fn changed(&self, name: &str, change: impl Fn(Service) -> Service) -> Result<Self, ServiceError> {
         let changed = |service: &Service| {
             if service.name() == name { change(service.clone()) } else { service.clone() }
         };
-        // Where one thing was changed, the first error is the one.
+        // One service was changed, so the first error is about that change.
         let first = |errors: Vec<ServiceError>| {
             errors.into_iter().next().unwrap_or(ServiceError::TooMany { count: self.services.len() })
         };

@@ -1,5 +1,5 @@
-//! What can be set while a policy is in force: a limit, a list of limits, the plan of a user. Each by its name and in words, so
-//! that settings can be typed, written down and read back.
+//! Settings that can be changed while a policy is in force: a limit, a list of limits, the plan of a user. Each has a name and a value in
+//! words, so that settings can be typed, written down and read back.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use super::{
 /// The word for a user that has the limits of its plan.
 pub const OF_PLAN: &str = "plan";
 
-/// One thing that can be set.
+/// One setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// `source.packets`: one limit of a list.
@@ -28,7 +28,7 @@ pub enum Setting {
         list: LimitList,
         /// The meter of the limit.
         meter: Meter,
-        /// Which of those that count this, from 1.
+        /// The position among the list's limits of this meter, from 1.
         nth: usize,
     },
     /// `service.dns.per_source`: all limits of a list.
@@ -40,7 +40,7 @@ pub enum Setting {
     },
 }
 
-/// Why something cannot be set like that.
+/// Why a setting cannot be changed to a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// Nothing has this name.
@@ -48,7 +48,7 @@ pub enum SettingError {
     Unknown {
         /// The rejected value, as the operator gave it.
         name: String,
-        /// The names that would do.
+        /// The names that are possible.
         known: Vec<String>,
     },
     /// No service, plan or user has this name.
@@ -58,21 +58,21 @@ pub enum SettingError {
         kind: &'static str,
         /// The rejected value, as the operator gave it.
         name: String,
-        /// The names that would do.
+        /// The names that are possible.
         known: Vec<String>,
     },
-    /// More windows than there is room for.
+    /// The policy would have more different windows than there is room for.
     #[error(transparent)]
     Windows(#[from] TooManyWindows),
-    /// Too fine for the store.
+    /// The store could not count the limit exactly.
     #[error(transparent)]
     Uncountable(#[from] Uncountable),
-    /// The name says one meter, the rate another.
+    /// The limit's name and its rate have different meters.
     #[error("limit \"{name}\" is in {wanted}, and \"{rate}\" is in {found}; use a rate in {wanted}", wanted = .wanted.name(), found = .rate.meter.name())]
     WrongMeter {
         /// The limit's name.
         name: String,
-        /// The meter it has.
+        /// The meter in the limit's name.
         wanted: Meter,
         /// The rejected value, as the operator gave it.
         rate: Rate,
@@ -82,10 +82,10 @@ pub enum SettingError {
     Text {
         /// The name of the limit or the list.
         name: String,
-        /// What is wrong with the words.
+        /// What is wrong with the text.
         error: String,
     },
-    /// A user that is to have the limits of its plan, and is on no plan.
+    /// The user is set to the limits of its plan, but has no plan.
     #[error("user {name:?} is on no plan that it could have its limits from; name one with --plan")]
     NoPlan {
         /// The name of the user.
@@ -106,7 +106,7 @@ pub enum SettingError {
 }
 
 impl Setting {
-    /// The list that it is about.
+    /// The list of limits that the setting changes.
     pub fn list(&self) -> Option<&LimitList> {
         match self {
             Self::Limit { list, .. } | Self::List(list) => Some(list),
@@ -126,7 +126,7 @@ impl fmt::Display for Setting {
 }
 
 impl Policy {
-    /// Every list of limits, whether it has any or not.
+    /// Every list of limits, including empty ones.
     pub fn limit_lists(&self) -> Vec<LimitList> {
         let mut lists = vec![LimitList::Source, LimitList::Host];
         for service in self.services().iter() {
@@ -138,7 +138,7 @@ impl Policy {
         lists
     }
 
-    /// The limits of a list: of a user, those that count.
+    /// The limits of a list. For a user: its own limits, or those of its plan.
     pub fn rates(&self, list: &LimitList) -> Vec<Rate> {
         let service = |name: &str| self.services().get(name);
         let rates = match list {
@@ -152,14 +152,14 @@ impl Policy {
         rates.unwrap_or_default().to_vec()
     }
 
-    /// The plan that a user's list comes from, if it is not the user's own.
+    /// The plan whose limits a user's list has; `None` if the user has limits of its own.
     pub fn inherited(&self, list: &LimitList) -> Option<LimitList> {
         let LimitList::User(name) = list else { return None };
         let user = self.users().get(name).filter(|user| user.own().is_none())?;
         user.plan().map(|plan| LimitList::Plan(plan.to_owned()))
     }
 
-    /// What a name means. A limit that is not there yet is one if it can be added.
+    /// The setting of a name. The name of a limit that does not exist yet is valid if the limit can be added.
     pub fn setting(&self, name: &str) -> Result<Setting, SettingError> {
         if let Some(user) = name.strip_prefix("user.").and_then(|rest| rest.strip_suffix(".plan")) {
             self.require_user(user)?;
@@ -173,7 +173,7 @@ impl Policy {
         let inside = |list: &&LimitList| {
             name.strip_prefix(&list.to_string()).is_some_and(|rest| rest.starts_with('.'))
         };
-        // The longest: a user may be called like the list of another, with dots.
+        // The longest match: a user's name may have dots and begin like another user's list.
         let around = lists.iter().filter(inside).max_by_key(|list| list.to_string().len());
         let Some(list) = around else {
             self.require_known(name)?;
@@ -186,7 +186,7 @@ impl Policy {
         let names = list.limit_names(&rates);
         let end = name.rsplit('.').next().and_then(parse_limit_name);
         match end {
-            // One of a meter that the list does not have is called by its right name when it is set: too many, or not there.
+            // The first limit of a meter is a valid name even if the list cannot take it: setting it then gives the error.
             Some((meter, nth))
                 if list.limit_name(meter, nth) == name
                     && (nth == 1 || names.iter().any(|known| known == name)) =>
@@ -197,7 +197,7 @@ impl Policy {
         }
     }
 
-    /// What a setting is, in the words that set it; `None` if there is no such limit.
+    /// The value of a setting, in the words that set it; `None` if there is no such limit.
     pub fn value(&self, setting: &Setting) -> Option<String> {
         match setting {
             Setting::Plan { user } => self.users().get(user)?.plan().map(str::to_owned),
@@ -242,7 +242,7 @@ impl Policy {
                 let mut rates = self.rates(list);
                 match position(&rates, *meter, *nth) {
                     Some(at) => rates[at] = rate,
-                    // Without room for it, the check of the whole list says so.
+                    // If the list has no room for the limit, the check of the whole list says so.
                     None => rates.push(rate),
                 }
                 self.with_rates(list, Some(&rates))
@@ -270,7 +270,7 @@ impl Policy {
         Ok(next)
     }
 
-    /// A user by name, or a sentence with those that there are.
+    /// The user of this name, or an error that lists the users.
     pub fn require_user(&self, name: &str) -> Result<&User, SettingError> {
         self.users().get(name).ok_or_else(|| nobody("user", name, self.users().iter().map(User::name)))
     }
@@ -285,7 +285,7 @@ impl Policy {
             .ok_or_else(|| nobody("service", name, self.services().iter().map(Service::name)))
     }
 
-    /// Whether the service, plan or user is there that a name speaks of.
+    /// Checks whether the service, plan or user in a name exists.
     fn require_known(&self, name: &str) -> Result<(), SettingError> {
         let between = |start: &str, middle: &str| {
             let rest = name.strip_prefix(start)?;
@@ -308,13 +308,13 @@ fn nobody<'n>(kind: &'static str, name: &str, known: impl Iterator<Item = &'n st
     SettingError::Nobody { kind, name: name.to_owned(), known: known.map(str::to_owned).collect() }
 }
 
-/// Where the `nth` limit of a meter stands.
+/// The index of the `nth` limit of a meter, counted from 1.
 fn position(rates: &[Rate], meter: Meter, nth: usize) -> Option<usize> {
     let of_meter = rates.iter().enumerate().filter(|(_, rate)| rate.meter == meter);
     of_meter.map(|(at, _)| at).nth(nth - 1)
 }
 
-/// The rates of a list as they were typed, one by one.
+/// The texts of the rates in a list, split at commas.
 pub fn pieces(value: &str) -> Vec<&str> {
     if value.trim() == NONE { Vec::new() } else { value.split(',').map(str::trim).collect() }
 }

@@ -1,4 +1,4 @@
-//! Prefixes of users, or of services, that change nothing, because others around them or inside them answer first.
+//! Finds prefixes of users, or of services, that change nothing, because other prefixes around them or inside them decide instead.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,52 +7,52 @@ use super::{Prefix, Sources, User, Users};
 /// Why a prefix changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shadow {
-    /// A wider one is the same owner's, and nobody else's is in between.
+    /// This wider prefix has the same owner, and no prefix of another owner is in between.
     Around(Prefix),
-    /// Longer ones of others have every address of it.
+    /// Longer prefixes of other owners cover every address of it.
     Inside,
 }
 
-/// One prefix, and what has been found so far of those inside it.
+/// A prefix on the stack of a pass, and what has been found of the prefixes inside it.
 struct ShadowFrame {
     owner: usize,
     source: usize,
     prefix: Prefix,
-    /// Addresses that prefixes of others have, in parts of 2^128: each counted once, in the widest of them.
+    /// The part of the prefix that prefixes of other owners cover; each address counts once, in the widest of them.
     taken: ShadowShare,
 }
 
-/// Every prefix of all users in order, each with a number for whose it is. It can follow from one version of a policy to the next.
+/// Every prefix of all users in order, each with its owner's number. It can be updated from one version of a policy to the next.
 #[derive(Debug, Default)]
 pub struct ShadowOrder {
     sorted: Vec<(Prefix, u32)>,
-    /// The numbers of users by name; of users that are there from the beginning, their place among them.
+    /// The owner's number of each user name; users of the first version have their place in the list.
     owners: HashMap<String, u32>,
     next: u32,
 }
 
-/// A part of a prefix, as a number of its 2^-n pieces; exact, because each is a power of two and together they are at most one.
+/// A part of a prefix in units of 2^-127; exact, because each part is a power of two and all together are at most one.
 #[derive(Clone, Copy, Default)]
 struct ShadowShare(u128);
 
 impl ShadowShare {
     const WHOLE: u128 = 1 << 127;
 
-    /// What a prefix is of one around it. Prefixes of more than 127 bits less do not exist in practice, and count as nothing.
+    /// The part of `outer` that `inner` covers. A part below 2^-127 counts as nothing; real prefixes do not get that small.
     fn of(inner: &Prefix, outer: &Prefix) -> Self {
         Self(Self::WHOLE.checked_shr(u32::from(inner.len() - outer.len())).unwrap_or(0))
     }
 }
 
 impl ShadowOrder {
-    /// The prefixes of these users.
+    /// The prefixes of these users, in order.
     pub fn of(users: &Users) -> Self {
         let mut order = Self::default();
         order.follow(&Users::default(), users);
         order
     }
 
-    /// From the users that it was made of to others. Users that stay as they are cost next to nothing. Says whether a prefix came or went.
+    /// Updates the order from the users `before` to the users `after`. Unchanged users cost next to nothing. Returns whether a prefix was added or removed.
     pub fn follow(&mut self, before: &Users, after: &Users) -> bool {
         let old: HashMap<&str, &User> = before.iter().map(|user| (user.name(), user)).collect();
         let new: HashSet<&str> = after.iter().map(User::name).collect();
@@ -96,7 +96,7 @@ impl ShadowOrder {
         true
     }
 
-    /// Every prefix that changes nothing: whose, which, and why.
+    /// Every prefix that changes nothing: its owner's number, the prefix, and why.
     pub fn shadows(&self) -> Vec<(u32, Prefix, Shadow)> {
         let claims =
             self.sorted.iter().enumerate().map(|(at, (prefix, owner))| (*prefix, *owner as usize, at));
@@ -105,16 +105,16 @@ impl ShadowOrder {
     }
 }
 
-/// A prefix, whose it is, and its place among its owner's.
+/// A prefix, its owner's number, and its place among the owner's prefixes.
 pub(super) type OwnedPrefix = (Prefix, usize, usize);
 
-/// Every prefix that changes nothing: its owner, its place there, and why. Where two have the same, it is the later owner's.
+/// Every prefix that changes nothing: its owner, its place there, and why. Of two equal prefixes, the later owner's one decides.
 pub(super) fn shadows_of(mut all: Vec<OwnedPrefix>) -> Vec<(usize, usize, Shadow)> {
     all.sort_unstable();
     pass(all.into_iter())
 }
 
-/// One pass: in sorted order a prefix comes before everything inside it, so the prefixes around the current one are a stack.
+/// Finds shadowed prefixes in one pass: in sorted order a prefix comes before all prefixes inside it, so the prefixes around the current one form a stack.
 fn pass(sorted: impl Iterator<Item = OwnedPrefix>) -> Vec<(usize, usize, Shadow)> {
     let mut found: HashMap<(usize, usize), Shadow> = HashMap::new();
     let mut around: Vec<ShadowFrame> = Vec::new();
@@ -213,7 +213,7 @@ mod tests {
                         sources[*user].insert(prefix);
                     }
                 }
-                // Users without sources are not there at all.
+                // Users without sources are left out.
                 let user = |(n, of): (usize, &std::collections::BTreeSet<Prefix>)| {
                     (!of.is_empty()).then(|| User::new(format!("u{n}"), None, of.iter().copied().collect(), None))
                 };
@@ -230,7 +230,7 @@ mod tests {
             prop_assert_eq!(named(&followed), named(&ShadowOrder::of(&after)));
         }
 
-        /// In a world of 32 addresses, a prefix is shadowed exactly if nobody's answer changes without it.
+        /// Among 32 addresses, a prefix is shadowed exactly if every address has the same user without it.
         #[test]
         fn a_prefix_without_which_every_address_has_the_same_user_is_found_and_no_other(
             claims in prop::collection::btree_map((27_u8..=32, 0_u32..32), 0_usize..3, 1..12),
@@ -256,7 +256,7 @@ mod tests {
                     let without = users(&without.iter().map(Vec::as_slice).collect::<Vec<_>>());
                     let is_found = shadowed.iter().any(|(owner, other, _)| (*owner as usize, other) == (user, prefix));
                     let changes_nothing = answers(&without) == answers(&whole);
-                    // A prefix that is filled by its own user's and others' together is not looked for.
+                    // A prefix that its own user's and others' prefixes cover only together is not looked for.
                     prop_assert!(!is_found || changes_nothing, "{prefix}");
                     let own_inside = of.iter().any(|other| other != prefix && prefix.covers(other));
                     prop_assert!(is_found || !changes_nothing || own_inside, "{prefix}");

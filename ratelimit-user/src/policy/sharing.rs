@@ -1,4 +1,4 @@
-//! Ports and destinations that services share, and what they may not.
+//! Ports and destinations that several services share, and conflicts between them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,25 +13,25 @@ use super::{
     shadow::{OwnedPrefix, Shadow, shadows_of},
 };
 
-/// Ports and protocols that the same services are for.
+/// Ports and protocols that have the same services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortGroup {
     /// The slots of the group in the table of ports.
     pub slots: Vec<Range<u32>>,
-    /// Places of the services in the list of services.
+    /// Places of the services in the list of services, from 0.
     pub services: Vec<usize>,
 }
 
 impl PortGroup {
-    /// Whether destinations have to be asked.
+    /// Whether packets to these ports are told apart by destination.
     pub fn is_divided(&self, services: &[Service]) -> bool {
         self.services.iter().any(|at| !services[*at].destinations().is_empty())
     }
 }
 
-/// All ports that some service is for, by who they are for. In order of the first port.
+/// All ports with a service, grouped by their services, in the order of the first port.
 ///
-/// A walk over the ends of ranges: between two of them nothing changes, however many ports there are.
+/// Walks over the ends of port ranges: between two ends nothing changes, however many ports there are.
 pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
     let number = |service: &Service| match service.carrier() {
         Carrier::Number(number) => Some(number),
@@ -47,7 +47,7 @@ pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
     }
     let mut groups: Vec<PortGroup> = Vec::new();
     let mut places: HashMap<Vec<usize>, usize> = HashMap::new();
-    // A service that names a port twice is here twice.
+    // A service that names a port twice is present twice.
     let mut present: Vec<usize> = Vec::new();
     let starts: Vec<u32> = ends.keys().copied().collect();
     for (number, (start, changes)) in ends.into_iter().enumerate() {
@@ -68,12 +68,12 @@ pub(super) fn port_groups(services: &[Service]) -> Vec<PortGroup> {
     groups
 }
 
-/// What two services claim at the same port, the first of each service; and whether there is room for all.
+/// The first conflict of each service with an earlier one at the same port, and whether the map has room for all destinations.
 pub(super) fn conflicts(services: &[Service], groups: &[PortGroup]) -> Vec<ServiceError> {
     let mut errors: BTreeMap<usize, ServiceError> = BTreeMap::new();
     let mut count = 0;
     for group in groups.iter().filter(|group| group.services.len() > 1 || group.is_divided(services)) {
-        // The port without a destination is claimed too, by who takes what is left.
+        // `None` stands for the rest of the destinations, which only one service can take.
         let mut owner: HashMap<Option<Prefix>, usize> = HashMap::new();
         for index in &group.services {
             for (destination, prefix) in claims(&services[*index]) {
@@ -97,7 +97,7 @@ pub(super) fn conflicts(services: &[Service], groups: &[PortGroup]) -> Vec<Servi
     errors
 }
 
-/// What a service wants of each of its ports: prefixes, or what is left.
+/// What a service claims at each of its ports: its destinations with their places, or `None` for the rest.
 pub(crate) fn claims(service: &Service) -> Vec<(usize, Option<Prefix>)> {
     if service.destinations().is_empty() {
         return vec![(0, None)];
@@ -105,12 +105,12 @@ pub(crate) fn claims(service: &Service) -> Vec<(usize, Option<Prefix>)> {
     service.destinations().iter().enumerate().map(|(at, prefix)| (at, Some(*prefix))).collect()
 }
 
-/// A service's claim that no packet ever meets, and why. `destination` is a place in its list; `None` is what others leave.
+/// A claim of a service that no packet ever meets, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unmet {
     /// Place of the service in the list of services.
     pub service: usize,
-    /// Place of the destination among those of the service.
+    /// Place of the destination among those of the service; `None` for the claim on the rest.
     pub destination: Option<usize>,
     /// Why no packet meets the claim.
     pub why: Shadow,
@@ -132,7 +132,7 @@ pub(super) fn unmet(services: &[Service], groups: &[PortGroup]) -> Vec<Unmet> {
             for (at, prefix) in claims(&services[*service]) {
                 let (key, why) = match prefix {
                     Some(_) => ((*service, Some(at)), found(*service, at)),
-                    // What is left is of both families.
+                    // The rest is unmet if the destinations of others cover both families.
                     None => ((*service, None), rest_is_taken(&shadowed).then_some(Shadow::Inside)),
                 };
                 match why {
@@ -146,7 +146,7 @@ pub(super) fn unmet(services: &[Service], groups: &[PortGroup]) -> Vec<Unmet> {
     never.map(|((service, destination), why)| Unmet { service, destination, why }).collect()
 }
 
-/// Who takes what is left. Smaller than every other owner, and so around everybody's `0.0.0.0/0`.
+/// The owner's number of the rest. It is smaller than all others, so that the rest sorts around everybody's `0.0.0.0/0`.
 const REST: usize = 0;
 
 fn group_claims(services: &[Service], group: &PortGroup) -> Vec<OwnedPrefix> {

@@ -1,4 +1,4 @@
-//! What holds for every source: its limits, and what counts as one source.
+//! What holds for every source: its limits, and the prefix lengths that define a source.
 
 use std::net::IpAddr;
 
@@ -27,23 +27,23 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// `source.packets`, `source.bytes`, `source.syns`; a second one of a meter is `source.packets-2`.
+    /// The name of the limit: `source.packets`, `source.bytes`, `source.syns`; the second limit of a meter is `source.packets-2`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As the operator means it.
+    /// The rate as the operator wrote it.
     pub fn rate(&self) -> &Rate {
         &self.rate
     }
 
-    /// As the kernel enforces it.
+    /// The limit as the kernel enforces it.
     pub fn limit(&self) -> Limit {
         self.limit
     }
 }
 
-/// What holds for every source.
+/// What holds for every source: limits, prefix lengths, and the size of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourcePolicy {
     limits: Vec<NamedLimit>,
@@ -52,18 +52,18 @@ pub struct SourcePolicy {
     table_entries: u32,
 }
 
-/// Why sources cannot be limited like that. `index` counts the limits as given.
+/// Why the settings of sources are rejected. `index` counts the limits as given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// A source needs at least one limit.
     #[error("limits is empty; name at least one, such as limits = [\"5000 packets/s burst 10000\"]")]
     NoLimits,
-    /// More than a bucket has words.
+    /// More limits than a bucket has words.
     #[error(
         "{count} limits are more than a source can have; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     TooManyLimits {
-        /// How many there are.
+        /// How many words the limits take.
         count: usize,
     },
     /// A rate that cannot be enforced.
@@ -76,7 +76,7 @@ pub enum SourceError {
         /// Why the limit cannot be held.
         error: RateError,
     },
-    /// A limit that another one always forestalls.
+    /// A limit that never decides, because another one is at least as strict.
     #[error(
         "limit \"{rate}\" never decides: \"{by}\" is at least as strict in rate and burst; remove one of them"
     )]
@@ -95,7 +95,7 @@ pub enum SourceError {
         key: &'static str,
         /// The rejected value, as the policy file has it.
         value: i64,
-        /// Bits of the family.
+        /// The number of bits of an address in the family.
         max: u8,
     },
     /// A table of no entries, or too many.
@@ -107,7 +107,7 @@ pub enum SourceError {
 }
 
 impl SourcePolicy {
-    /// Checks everything and reports everything.
+    /// Checks all settings. The error lists every problem.
     pub fn new(
         rates: &[Rate],
         ipv4_prefix: i64,
@@ -128,7 +128,7 @@ impl SourcePolicy {
         Ok(Self { limits, ipv4_prefix, ipv6_prefix, table_entries: table.unwrap_or(DEFAULT_TABLE_ENTRIES) })
     }
 
-    /// What the policy says of sources, in words, for `diff`; limits are compared one by one.
+    /// The settings of sources in words, for `diff`. Limits are compared one by one elsewhere.
     pub(super) fn fields(&self) -> Fields {
         let mut fields = followed([
             ("ipv4_prefix", self.ipv4_prefix.to_string()),
@@ -143,12 +143,12 @@ impl SourcePolicy {
         &self.limits
     }
 
-    /// Bits of an IPv4 address that make a source.
+    /// Length in bits of the IPv4 prefix that is one source.
     pub fn ipv4_prefix(&self) -> u8 {
         self.ipv4_prefix
     }
 
-    /// Bits of an IPv6 address that make a source.
+    /// Length in bits of the IPv6 prefix that is one source.
     pub fn ipv6_prefix(&self) -> u8 {
         self.ipv6_prefix
     }
@@ -158,17 +158,17 @@ impl SourcePolicy {
         Prefix::masked(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
     }
 
-    /// Sources in the table.
+    /// Number of sources that the table has room for.
     pub fn table_entries(&self) -> u32 {
         self.table_entries
     }
 
-    /// The limits per source, with other rates.
+    /// A copy with other limits per source.
     pub fn with_limits(&self, rates: &[Rate]) -> Result<Self, SourceError> {
         let mut errors = Vec::new();
         let limits = name_limits(rates, &mut errors);
-        // Under attack a limit is tightened, and another one may have nothing to decide any more. In a file that is a
-        // mistake; here it is what was meant.
+        // Under attack an operator tightens one limit, and another one may never decide any more. In a file that is a mistake;
+        // here it is intended.
         errors.retain(|error| !matches!(error, SourceError::NeverDecides { .. }));
         match errors.into_iter().next() {
             Some(error) => Err(error),
@@ -194,7 +194,7 @@ fn name_limits(rates: &[Rate], errors: &mut Vec<SourceError>) -> Vec<NamedLimit>
             }
             Err(error) => errors.push(SourceError::Rate { index, rate: *rate, error }),
         }
-        // Of two equal ones the second is the superfluous one.
+        // Of two equal limits, the second one never decides.
         let stricter = rates.iter().enumerate().find(|(other, by)| {
             *other != index
                 && by.at_least_as_strict_as(rate)

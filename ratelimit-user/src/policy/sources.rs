@@ -1,18 +1,18 @@
-//! The prefixes of a user, in chunks that two versions of a policy share where they say the same.
+//! The prefixes of a user, in chunks that two versions of a policy share where they are equal.
 //!
-//! A policy can have a hundred thousand of them, and the next version of it differs in one. What both have in common is one
+//! A user can have a hundred thousand prefixes, and the next version of the policy may change one. Chunks that both versions have are one
 //! piece of memory, known to be equal without a look inside.
 
 use std::{collections::HashSet, sync::Arc};
 
 use super::Prefix;
 
-/// Some prefixes in order, each once.
+/// Some prefixes in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk(Arc<[Prefix]>);
 
 impl Chunk {
-    /// From prefixes in any order.
+    /// A chunk of prefixes that are given in any order.
     pub fn new(mut prefixes: Vec<Prefix>) -> Self {
         prefixes.sort_unstable();
         Self(prefixes.into())
@@ -23,27 +23,27 @@ impl Chunk {
         &self.0
     }
 
-    /// An address that is equal for chunks that share their memory, whose prefixes are therefore equal.
+    /// The address of the chunk's memory. Chunks with equal addresses share their memory, so their prefixes are equal.
     pub(super) fn identity(&self) -> *const Prefix {
         self.0.as_ptr()
     }
 }
 
-/// The prefixes of one user. Equal to others with the same prefixes, however they are cut.
+/// The prefixes of one user, in chunks. Two sets are equal if their prefixes are, however they are divided into chunks.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(Vec<Chunk>);
 
-/// What lies between two sets of prefixes, both in order.
+/// The difference between two sets of prefixes, each part in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Only in the first.
+    /// Prefixes only in the first set.
     pub gone: Vec<Prefix>,
-    /// Only in the second.
+    /// Prefixes only in the second set.
     pub come: Vec<Prefix>,
 }
 
 impl Sources {
-    /// From chunks in any order.
+    /// The prefixes of chunks in any order; empty chunks are left out.
     pub fn new(mut chunks: Vec<Chunk>) -> Self {
         chunks.retain(|chunk| !chunk.prefixes().is_empty());
         Self(chunks)
@@ -59,17 +59,17 @@ impl Sources {
         self.0.iter().flat_map(Chunk::prefixes)
     }
 
-    /// How many there are.
+    /// How many prefixes there are.
     pub fn len(&self) -> usize {
         self.0.iter().map(|chunk| chunk.prefixes().len()).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no prefixes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What has to go and to come to make `after` of these.
+    /// The prefixes to remove and to add to turn this set into `after`.
     pub fn difference(&self, after: &Self) -> Difference {
         difference(&self.0, &after.0)
     }
@@ -91,7 +91,7 @@ impl PartialEq for Sources {
 
 impl Eq for Sources {}
 
-/// What has to go and to come to make the second of the first. Chunks that both have are not looked into.
+/// The prefixes to remove and to add to turn `before` into `after`. Chunks that both share are not read.
 pub(super) fn difference<'c>(
     before: impl IntoIterator<Item = &'c Chunk> + Clone,
     after: impl IntoIterator<Item = &'c Chunk> + Clone,

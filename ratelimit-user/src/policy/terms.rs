@@ -1,4 +1,4 @@
-//! What the store gives out of a limit: whole numbers that the script and this program count alike.
+//! The part of a limit that the store leases out, in whole numbers that the script and this program count alike.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::Reserve;
 /// The largest whole number that the store's scripts count exactly.
 const EXACT: u128 = 1 << 53;
 
-/// A limit as the store has it: `amount` units every `period_us`, and `burst` at most at once.
+/// A limit as the store has it: `amount` units every `period_us` microseconds, and a burst of `burst` units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
     amount: u64,
@@ -19,10 +19,10 @@ pub struct Terms {
     burst: u64,
 }
 
-/// A limit that the store cannot count exactly.
+/// The error for a limit that the store cannot count exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFine {
-    /// The largest burst that it could have.
+    /// The largest burst that the store could count at this rate.
     max_burst: u64,
 }
 
@@ -37,18 +37,18 @@ impl fmt::Display for TooFine {
 }
 
 impl Terms {
-    /// What is left of a limit when every host has its part of the reserve.
+    /// The limit without the reserve of all hosts.
     pub fn of(rate: &Rate, reserve: Reserve) -> Result<Self, TooFine> {
-        // A part that is less than one unit is never spent: then the store has everything.
+        // If one host's part of the reserve is less than one unit, no host can spend it, so the store leases out the whole limit.
         let kept = if reserve.units(rate.burst) == 0 { 0 } else { u128::from(reserve.permille()) };
         let amount = u128::from(rate.amount) * (1_000 - kept);
-        // Microseconds, and thousandths of the reserve.
+        // `amount` is in thousandths of a unit and `period` in nanoseconds, so their quotient is units per microsecond.
         let period = u128::from(rate.period.ns());
         let common = gcd(amount, period);
         let (amount, period) = (amount / common, period / common);
-        // Parts of units count: a bucket of one and a half units gives two, if it has the time.
+        // The reserve's part is rounded up, because buckets spend fractions too: one of 1.5 units gives two, given time.
         let burst = rate.burst - (u128::from(rate.burst) * kept).div_ceil(1_000) as u64;
-        // Room for more than the burst: for what a moment adds, and for what was carried over.
+        // The store's sums go above the burst: by what a moment adds, and by what was carried over.
         if (u128::from(burst) + 3) * period + amount >= EXACT {
             let max_burst = (EXACT.saturating_sub(amount + 1) / period).saturating_sub(3);
             return Err(TooFine { max_burst: max_burst as u64 });
@@ -56,7 +56,7 @@ impl Terms {
         Ok(Self { amount: amount as u64, period_us: period as u64, burst })
     }
 
-    /// Units in every period.
+    /// Units that every period adds.
     pub fn amount(&self) -> u64 {
         self.amount
     }
@@ -66,18 +66,18 @@ impl Terms {
         self.period_us
     }
 
-    /// Units at once.
+    /// The burst in units.
     pub fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// How long an empty bucket takes to fill.
+    /// Microseconds that an empty bucket takes to fill.
     pub fn fill_us(&self) -> u64 {
         (u128::from(self.burst) * u128::from(self.period_us)).div_ceil(u128::from(self.amount)) as u64
     }
 }
 
-/// The largest number that divides both.
+/// The greatest common divisor; 1 if both numbers are 0.
 pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
@@ -96,7 +96,7 @@ mod tests {
     fn the_store_gives_out_what_the_reserves_of_all_hosts_leave() {
         let whole = terms("20000 packets/s burst 40000", 0, 16);
         assert_eq!(whole, Terms { amount: 1, period_us: 50, burst: 40_000 });
-        // Each of 16 hosts has 125 of the 2000 that are kept back.
+        // Each of 16 hosts has 125 of the 2000 units of the reserve.
         let rest = terms("20000 packets/s burst 40000", 50, 16);
         assert_eq!(rest, Terms { amount: 19, period_us: 1_000, burst: 38_000 });
         assert_eq!(rest.fill_us(), 2_000_000);

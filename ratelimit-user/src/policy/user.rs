@@ -1,4 +1,4 @@
-//! Users: whose addresses share limits of their own on this host.
+//! Users: names that share limits over all their addresses on this host.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,15 +23,15 @@ pub struct User {
     name: String,
     plan: Option<String>,
     sources: Sources,
-    /// The user's own limits, if it has any; they count instead of those of its plan.
+    /// The user's own limits, if it has any; they replace those of its plan.
     own: Option<Vec<Rate>>,
-    /// The limits that count: the user's own, or those of its plan.
+    /// The limits that apply: the user's own, or those of its plan.
     network: Vec<Rate>,
-    /// The user's own limits of requests, if it has any; they count instead of those of its plan.
+    /// The user's own limits of requests, if it has any; they replace those of its plan.
     requests: Option<Vec<RequestLimit>>,
 }
 
-/// Limits that many users have, each for itself.
+/// Limits that each user on the plan has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     name: String,
@@ -46,7 +46,7 @@ pub struct Users {
     plans: Arc<[Plan]>,
 }
 
-/// Why users cannot be as they are given.
+/// Why users or plans are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// A user without a name, or with a name that is hard to type.
@@ -100,20 +100,20 @@ pub enum UserError {
         index: usize,
         /// The name of the user.
         name: String,
-        /// How many there are.
+        /// How many words the limits take.
         count: usize,
     },
-    /// More limits of a plan than a bucket of its users has words.
+    /// More limits of a plan than a bucket has words.
     #[error(
         "plan {name:?}: {count} network limits are more than there can be; use at most {MAX_LIMITS}, a soft or elastic one counts as two"
     )]
     PlanTooManyLimits {
         /// The name of the plan.
         name: String,
-        /// How many there are.
+        /// How many words the limits take.
         count: usize,
     },
-    /// A plan that is not there.
+    /// A user on a plan that does not exist.
     #[error("user {name:?} is on plan {plan:?}, which is not there; there is {}", super::some(.known))]
     UnknownPlan {
         /// Place of the user in the list of the file, from 0.
@@ -157,7 +157,7 @@ impl UserError {
 const MAX_NAME: usize = 64;
 
 impl User {
-    /// The user in words, for `diff`, without its prefixes. A plan that changes is one row, however many are on it.
+    /// The user in words, for `diff`, without its prefixes. A plan that changes gives one row, however many users are on it.
     pub(super) fn fields(&self) -> Fields {
         let network = self.own.as_deref().map_or_else(|| "of its plan".to_owned(), words);
         let mut fields = followed([("network", network)]);
@@ -170,7 +170,7 @@ impl User {
         fields
     }
 
-    /// A user as given, with limits of its own or those of its plan; [`Users::new`] judges it.
+    /// A user with limits of its own or those of its plan, not checked yet: [`Users::new`] checks it.
     pub fn new(name: String, plan: Option<String>, sources: Sources, own: Option<Vec<Rate>>) -> Self {
         Self { name, plan, sources, own, network: Vec::new(), requests: None }
     }
@@ -190,22 +190,22 @@ impl User {
         &self.name
     }
 
-    /// The plan that the user is on. The user has the limits of the plan unless it has its own.
+    /// The user's plan. Its limits apply unless the user has its own.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
     }
 
-    /// Addresses of the user. The longest prefix around an address decides whose it is.
+    /// Prefixes of the user. The longest prefix around an address decides whose the address is.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// What all addresses of the user may send together.
+    /// Limits on all addresses of the user together.
     pub fn network(&self) -> &[Rate] {
         &self.network
     }
 
-    /// The user's own limits, which count instead of those of its plan.
+    /// The user's own limits, which replace those of its plan.
     pub fn own(&self) -> Option<&[Rate]> {
         self.own.as_deref()
     }
@@ -237,7 +237,7 @@ impl Plan {
         fields
     }
 
-    /// A plan as given; [`Users::new`] judges it.
+    /// A plan, not checked yet: [`Users::new`] checks it.
     pub fn new(name: String, network: Vec<Rate>) -> Self {
         Self { name, network, requests: Vec::new() }
     }
@@ -247,7 +247,7 @@ impl Plan {
         Self { requests, ..self }
     }
 
-    /// Requests that each user on the plan may make, over all APIs.
+    /// Limits of requests of each user on the plan, over all APIs.
     pub fn requests(&self) -> &[RequestLimit] {
         &self.requests
     }
@@ -257,18 +257,18 @@ impl Plan {
         &self.name
     }
 
-    /// What each user on the plan may send.
+    /// Limits of packets of each user on the plan.
     pub fn network(&self) -> &[Rate] {
         &self.network
     }
 }
 
-/// Prefixes that are looked for among all others one by one; with more than that, all are compared with all.
+/// New prefixes that are searched for one by one; more than this many are checked by comparing all with all.
 const FEW: usize = 1024;
 
 impl Users {
-    /// Checks everything and reports everything. `before` are users that have been checked: whether a prefix that both have is there twice
-    /// is not asked again.
+    /// Checks all users and plans; the error lists every problem. `before` are users that have been checked: prefixes that both have are not
+    /// compared again.
     pub fn new(mut users: Vec<User>, plans: Vec<Plan>, before: &Self) -> Result<Self, Vec<UserError>> {
         let mut errors = Vec::new();
         for plan in plans.iter().filter(|plan| Rate::places(&plan.network) > MAX_LIMITS) {
@@ -308,7 +308,7 @@ impl Users {
         if errors.is_empty() { Ok(Self { users: users.into(), plans: plans.into() }) } else { Err(errors) }
     }
 
-    /// Whether no prefix of `next` is there twice, as far as that follows without much work from the fact that no prefix of these users is.
+    /// Whether no prefix occurs twice in `next`, as far as that follows cheaply from the fact that none occurs twice in these users.
     fn makes_distinct(&self, next: &[User]) -> bool {
         let (old, new) = (chunks(&self.users), chunks(next));
         let old_ones: HashSet<_> = old.iter().map(|chunk| chunk.identity()).collect();
@@ -316,7 +316,7 @@ impl Users {
         if !new.iter().all(|chunk| new_ones.insert(chunk.identity())) {
             return false;
         }
-        // Prefixes that stay are distinct, and so are those that go. Prefixes that come have to differ from each other and from all that are there.
+        // Unchanged prefixes are distinct. New prefixes have to differ from each other and from all unchanged ones.
         let come = difference(old, new.iter().copied()).come;
         let mut fresh: Vec<&Prefix> = new
             .iter()
@@ -340,7 +340,7 @@ impl Users {
         self.users.iter().find(|user| user.name == name)
     }
 
-    /// Whose addresses these are: the longest prefix around them decides.
+    /// The user of these addresses: the longest prefix around them decides.
     pub fn of(&self, addresses: &Prefix) -> Option<&User> {
         let around = |user: &&User| {
             let covering = user.sources.iter().filter(|prefix| prefix.covers(addresses));
@@ -359,17 +359,17 @@ impl Users {
         self.plans.iter().find(|plan| plan.name == name)
     }
 
-    /// Puts one user on another plan.
+    /// A copy with one user on another plan.
     pub fn with_plan(&self, name: &str, plan: &str) -> Result<Self, UserError> {
         self.changed(name, |user| user.plan = Some(plan.to_owned()))
     }
 
-    /// Gives one user other limits of its own; `None` gives back those of its plan.
+    /// A copy in which one user has other limits of its own; `None` gives the user those of its plan.
     pub fn with_own(&self, name: &str, own: Option<&[Rate]>) -> Result<Self, UserError> {
         self.changed(name, |user| user.own = own.map(<[Rate]>::to_vec))
     }
 
-    /// Gives one plan other limits.
+    /// A copy in which one plan has other limits.
     pub fn with_plan_network(&self, name: &str, network: &[Rate]) -> Result<Self, UserError> {
         let mut plans = self.plans.to_vec();
         plans.iter_mut().filter(|plan| plan.name == name).for_each(|plan| plan.network = network.to_vec());
@@ -383,7 +383,7 @@ impl Users {
     }
 }
 
-/// The one error of a change of one thing, which is the first.
+/// Keeps the first error: a change of one thing has one error.
 fn first_error(users: Result<Users, Vec<UserError>>) -> Result<Users, UserError> {
     users.map_err(|errors| errors.into_iter().next().unwrap_or(UserError::TooMany { count: 0 }))
 }
@@ -392,7 +392,7 @@ fn chunks(users: &[User]) -> Vec<&Chunk> {
     users.iter().flat_map(|user| user.sources.chunks()).collect()
 }
 
-/// Every prefix that is there twice. A user that is there twice is wrong as a whole.
+/// An error for every prefix that occurs twice. The second user of one name is left out: its name is reported already.
 fn overlaps(users: &[User]) -> Vec<UserError> {
     let mut errors = Vec::new();
     let mut names = HashSet::new();

@@ -1,4 +1,4 @@
-//! Whether there is room for all windows of a policy.
+//! Checks whether the kernel has room for all windows of a policy.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use ratelimit_common::{
 
 use super::{NamedLimit, Policy, Service, User};
 
-/// More different windows than the kernel has room for.
+/// The error for more different windows than the kernel has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{count} different windows are more than there can be; use at most {MAX_WINDOWS}, \
@@ -21,7 +21,7 @@ pub struct TooManyWindows {
 }
 
 impl Policy {
-    /// Every limit on sources and users, wherever it stands.
+    /// Every limit of sources and users, in whatever list it is.
     pub fn every_rate(&self) -> impl Iterator<Item = &Rate> {
         let source = self.source().limits().iter().map(NamedLimit::rate);
         source
@@ -29,7 +29,7 @@ impl Policy {
             .chain(self.users().iter().flat_map(User::network))
     }
 
-    /// Whether there is room for all windows.
+    /// Checks whether the kernel has room for all windows of the policy.
     pub fn windows_fit(&self) -> Result<(), TooManyWindows> {
         match self.different_windows() {
             count if count > MAX_WINDOWS => Err(TooManyWindows { count }),
@@ -37,14 +37,14 @@ impl Policy {
         }
     }
 
-    /// How many windows there are, each counted once wherever it stands.
+    /// The number of different windows; equal ones in several lists count once.
     pub fn different_windows(&self) -> usize {
         let windows = self.every_rate().filter(|rate| rate.manner.algorithm.is_window());
         let different: HashSet<(Meter, u64, u64, &str, u32)> = windows
             .flat_map(|rate| {
                 let margin = rate.manner.margin(true);
                 let parts = if margin == 0 { vec![0] } else { vec![0, margin] };
-                // What is soft is another window than the same one that is hard.
+                // A soft window differs from a hard one with the same rate.
                 let soft = u32::from(rate.manner.throttle != Throttle::Hard);
                 parts.into_iter().map(move |percent| {
                     let name = rate.manner.algorithm.name();

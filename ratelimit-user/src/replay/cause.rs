@@ -1,4 +1,4 @@
-//! Why a packet got its verdict, and which limit of the policy that was.
+//! The cause of a packet's verdict: the reason, and the limit of the policy.
 
 use ratelimit_common::{
     abi::{
@@ -13,21 +13,21 @@ use crate::{
     policy::{LimitList, Policy},
 };
 
-/// Why a packet got its verdict.
+/// The cause of a packet's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
-    /// The service that it was for, as the table of ports has it.
+    /// The number of the packet's service, as in the table of ports.
     pub service: u32,
-    /// The reason that it was counted under.
+    /// The reason that the packet was counted with.
     pub reason: Reason,
-    /// What became of it.
+    /// What happened to the packet.
     pub fate: Fate,
-    /// Whether it was what one source may have of the service that refused.
+    /// Whether a limit of the service for each source refused the packet.
     pub at_service: bool,
 }
 
 impl Cause {
-    /// The cause behind a counter.
+    /// The cause by the number of a counter.
     pub fn of(slot: u32, at_service: bool) -> Self {
         let fate = Fate::ALL[(slot % SERVICE_SLOTS / REASON_SLOTS) as usize];
         let reason = Reason::from_code(slot % REASON_SLOTS);
@@ -35,12 +35,12 @@ impl Cause {
         Self { service: slot / SERVICE_SLOTS, reason, fate, at_service: at_service && refused }
     }
 
-    /// Whether a limit, a list or a parser refused the packet, whatever the policy made of that.
+    /// Whether a limit, a list or the parser refused the packet, whatever its fate.
     pub fn refuses(&self) -> bool {
         self.reason.verdict() == Verdict::Drop
     }
 
-    /// What became of the packet.
+    /// The verdict on the packet, after its fate.
     pub fn verdict(&self) -> Verdict {
         match self.fate {
             Fate::Decided => self.reason.verdict(),
@@ -49,7 +49,7 @@ impl Cause {
         }
     }
 
-    /// What became of it, in a word.
+    /// The word for what happened to the packet.
     pub fn fate_name(&self) -> &'static str {
         match self.fate {
             Fate::Decided if self.refuses() => "dropped",
@@ -60,13 +60,13 @@ impl Cause {
         }
     }
 
-    /// The name of its service.
+    /// The name of the packet's service.
     pub fn service_name<'p>(&self, services: &'p Places) -> Option<&'p str> {
         services.of_number(self.service)
     }
 }
 
-/// The limits of a policy that refused for a cause, by the name that `limit list` has, and as they stand there.
+/// The limits of a policy that refused packets for a cause: their name in `limit list`, and their rates.
 pub fn limit_of(policy: &Policy, services: &Places, cause: &Cause) -> Option<(String, Vec<Rate>)> {
     let service = || cause.service_name(services).map(str::to_owned);
     let in_meter = |meter: Meter| {

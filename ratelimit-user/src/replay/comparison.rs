@@ -1,4 +1,4 @@
-//! Two policies and one capture: whom one of them refuses and the other does not.
+//! Compares two policies on one capture: packets that one refuses and the other does not.
 
 use foldhash::HashMap;
 use ratelimit_ebpf::{frame::Frame, limit::Sender, packet::Family, parse};
@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use super::{cause::Cause, engine::Replay, source_tally::SourceId};
 
-/// Sources that are told apart, at most.
+/// The most sources that are told apart.
 const MAX_SOURCES: usize = 1 << 18;
-/// Sources that are listed of each kind.
+/// Sources that are listed for each of the two policies.
 const LISTED: usize = 10;
 
-/// What two policies did to one source.
+/// Packets of one source that arrived, and that each of two policies refused.
 #[derive(Clone, Copy, Debug, Default)]
 struct PairCount {
     offered: u64,
     refused: [u64; 2],
 }
 
-/// Two policies that meet the same packets.
+/// Two policies that are replayed on the same packets.
 #[derive(Debug, Default)]
 pub struct PolicyComparison {
     sources: HashMap<SourceId, PairCount>,
-    /// Packets of sources for which there was no room.
+    /// Packets of sources that there was no room for.
     left_out: u64,
-    /// Packets that only the first refused, only the second, and both.
+    /// Packets that only the first policy refused, only the second, and both.
     packets: [u64; 3],
 }
 
@@ -37,31 +37,31 @@ pub struct Differences {
     pub refused_by_against_only_packets: u64,
     /// Packets that both refused.
     pub refused_by_both_packets: u64,
-    /// How many sources only the policy refused packets of.
+    /// How many sources had packets that only the policy refused.
     pub refused_by_policy_only_sources: u64,
-    /// How many sources only the other refused packets of.
+    /// How many sources had packets that only the other policy refused.
     pub refused_by_against_only_sources: u64,
-    /// The largest of the former.
+    /// The sources with the most packets that only the policy refused.
     pub refused_by_policy_only: Vec<OneSided>,
-    /// The largest of the latter.
+    /// The sources with the most packets that only the other policy refused.
     pub refused_by_against_only: Vec<OneSided>,
-    /// Packets of sources for which there was no room.
+    /// Packets of sources that there was no room for.
     pub left_out_packets: u64,
 }
 
-/// A source that one policy refuses and the other does not.
+/// A source with packets that one policy refuses and the other does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OneSided {
-    /// An address, or the prefix that makes a source.
+    /// The source: an address, or the prefix of a source.
     pub source: String,
     /// Packets that arrived.
     pub offered_packets: u64,
-    /// Packets that the one policy refused.
+    /// Packets that only one policy refused.
     pub refused_packets: u64,
 }
 
 impl PolicyComparison {
-    /// Takes down what two policies did to a frame.
+    /// Counts a frame and its two causes.
     pub fn add(&mut self, replays: [&Replay; 2], frame: &Frame<'_>, causes: [Cause; 2]) {
         let refused = causes.map(|cause| cause.refuses());
         match refused {
@@ -71,7 +71,7 @@ impl PolicyComparison {
             [false, false] => {}
         }
         let Some(address) = parse::source(frame) else { return };
-        // Whichever policy tells more sources apart.
+        // Sources are told apart by the policy with the longer prefixes.
         let finer = |replay: &&Replay| {
             let source = replay.policy().source();
             let is_v4 = matches!(address.family, Family::V4);
@@ -91,7 +91,7 @@ impl PolicyComparison {
         }
     }
 
-    /// What differs between the two replays.
+    /// The differences between the two replays.
     pub fn differences(&self, replays: [&Replay; 2]) -> Differences {
         let only = |one: usize| {
             let mut rows: Vec<(SourceId, PairCount)> = self

@@ -1,4 +1,4 @@
-//! One policy, and the packets that it meets.
+//! Replays one policy on the packets of a capture.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     policy::Policy,
 };
 
-/// Sources that are told apart in an answer, at most.
+/// The most sources that a report tells apart.
 const MAX_SOURCES: u32 = 1 << 18;
 
 /// A policy that is being replayed.
@@ -31,18 +31,18 @@ pub struct Replay {
     series: Series,
     sources: SourceTally,
     first_ns: Option<u64>,
-    /// When the first packet was refused, and the last, in nanoseconds since 1970.
+    /// When the first and the last refused packet arrived, in nanoseconds since 1970.
     refused: Option<(u64, u64)>,
     cut: u64,
 }
 
 impl Replay {
-    /// A policy with nothing spent, on [`FACTS`].
+    /// A replay of a policy with nothing spent, on a host with [`FACTS`].
     pub fn new(policy: &Policy) -> Self {
         Self::of(policy, compile::desired(policy, &FACTS, 1, None))
     }
 
-    /// A policy as it was compiled for a host.
+    /// A replay of a policy that was compiled for a host already.
     pub fn of(policy: &Policy, desired: Desired) -> Self {
         let sources = policy.source().table_entries();
         Self {
@@ -58,7 +58,7 @@ impl Replay {
         }
     }
 
-    /// Lets a frame arrive, at a time of the clock.
+    /// Runs a frame through the packet path at a time of the replay's clock, and counts it.
     pub fn arrive(&mut self, arrival: &Arrival<'_>, now_ns: u64) -> Cause {
         let Arrival { unix_ns, frame, is_cut, .. } = arrival;
         self.memory.link.set(frame.link());
@@ -91,7 +91,7 @@ impl Replay {
         cause
     }
 
-    /// What the policy takes for the source of a frame.
+    /// The source of a frame, by the policy's prefix lengths.
     fn source(&self, frame: &Frame<'_>) -> Option<SourceId> {
         let address: Address = parse::source(frame)?;
         Some(SourceId::new(Sender::key_of(self.memory.in_force(), address), address.family))
@@ -102,7 +102,7 @@ impl Replay {
         &self.policy
     }
 
-    /// The policy as it was compiled.
+    /// The compiled policy.
     pub fn desired(&self) -> &Desired {
         &self.desired
     }
@@ -127,12 +127,12 @@ impl Replay {
         self.first_ns
     }
 
-    /// When the first packet was refused, and the last, in nanoseconds since 1970.
+    /// When the first and the last refused packet arrived, in nanoseconds since 1970.
     pub fn refused(&self) -> Option<(u64, u64)> {
         self.refused
     }
 
-    /// Packets that ended inside a header, because no more of them was captured.
+    /// Packets that end inside a header, because only a part of them was captured.
     pub fn cut(&self) -> u64 {
         self.cut
     }

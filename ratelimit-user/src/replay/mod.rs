@@ -1,11 +1,11 @@
-//! What a policy would have done to captured packets.
+//! Replays policies on captured packets.
 //!
 //! ```text
 //!   capture -> arrival -> packet path on tables in memory, at the capture's own time -> cause -> series, sources, report
 //! ```
 //!
-//! The packet path is the library that the kernel program is compiled from. What it needs of a host and a capture does not have is set here, in
-//! one place: [`FACTS`]. Everything has a bound: tables have that of the policy, series are binned, and of sources the lightest are let go.
+//! The packet path is the library that the kernel program is compiled from. The facts about a host that a capture does not have are set here, in
+//! one place: [`FACTS`]. Everything has a bound: tables have the policy's, series are binned, and the lightest sources are dropped.
 
 mod cause;
 mod comparison;
@@ -26,8 +26,8 @@ pub use series::{Bin, Series};
 pub use source_tally::{SourceCount, SourceId, SourceTally};
 pub use timeline::{ReplayTimeline, TooFar};
 
-/// The host that captures are replayed on, the same whichever host they are replayed at: one CPU, a clock that ticks 250 times a second, enough
-/// headroom, no other hosts to share with. There are no sockets, so SYNs are not answered with cookies.
+/// The host that captures are replayed on, equal on every machine: one CPU, a clock that ticks 250 times a second, enough
+/// headroom, no cluster. There are no sockets, so SYNs are not answered with cookies.
 pub const FACTS: HostFacts = HostFacts {
     cpus: 1,
     tick_ns: 4_000_000,

@@ -1,4 +1,4 @@
-//! Offered against passed packets, as a picture that stands alone: SVG without scripts, readable in light and dark.
+//! Plots offered and passed packets as one SVG without scripts, readable in light and dark.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,22 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 36.0;
 
-/// Text is as dark as the page is light, and the other way round; lines differ in more than colour.
+/// Text contrasts with the page in light and dark mode; lines differ in more than colour.
 const STYLE: &str = "text{font:12px sans-serif;fill:#222}.axis{stroke:#888;stroke-width:1}.grid{stroke:#ccc;stroke-width:.5}\
 .offered{fill:#9aa5b1;fill-opacity:.45;stroke:#66717d}.passed{fill:none;stroke:#0b6e4f;stroke-width:2}\
 .against{fill:none;stroke:#b3541e;stroke-width:2;stroke-dasharray:6 3}.page{fill:#fff}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.page{fill:#16191d}.grid{stroke:#444}.passed{stroke:#4fd1a5}.against{stroke:#f0a36b}}";
 
-/// A line of passed packets, and whose it is.
+/// A line of passed packets.
 #[derive(Clone, Copy, Debug)]
 pub struct PlotLine<'l> {
-    /// For the legend.
+    /// The name in the legend.
     pub name: &'l str,
     /// Packets that passed, over time.
     pub series: &'l Series,
 }
 
-/// The picture. `start` is when the first packet arrived.
+/// The plot as SVG. `start` is the time of the first packet.
 pub fn svg(start: &str, policy: &PlotLine<'_>, against: Option<&PlotLine<'_>>) -> String {
     let seconds = policy.series.seconds_per_bin() as f64;
     let offered: Vec<f64> =
@@ -95,7 +95,7 @@ fn y(value: f64, top: f64) -> f64 {
     HEIGHT - BOTTOM - value / top * (HEIGHT - BOTTOM - TOP)
 }
 
-/// A line through all values, each as wide as its bin: a capture of one second is a line too.
+/// A line through all values, each as wide as its bin, so that even a capture of one second has a line.
 fn path(values: &[f64], top: f64) -> String {
     let wide = (WIDTH - RIGHT - LEFT) / values.len().max(1) as f64;
     let mut text = String::new();
@@ -106,7 +106,7 @@ fn path(values: &[f64], top: f64) -> String {
     text
 }
 
-/// A number with one or two digits that is not below this one.
+/// The next number of one or two digits that is not below `value`.
 fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.max(1.0).log10().floor());
     [1.0, 2.0, 4.0, 6.0, 8.0, 10.0]
@@ -146,7 +146,7 @@ mod tests {
         let (one, other) = (series(&[(100, 100), (800, 200)]), series(&[(100, 50), (800, 400)]));
         let line = PlotLine { name: "a<b.toml", series: &one };
         let text = svg("2026-11-16T14:00:00Z", &line, Some(&PlotLine { name: "other.toml", series: &other }));
-        // A row of 800 is at the top, one of 200 a quarter of the way up, one of 400 half way.
+        // In the plot 800 is at the top, 400 half way up, and 200 a quarter of the way.
         assert!(
             text.contains("class=\"offered\" d=\"M64.0 253.5 L404.0 253.5 L404.0 40.0 L744.0 40.0"),
             "{text}"

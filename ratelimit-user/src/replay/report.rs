@@ -1,4 +1,4 @@
-//! What a replay found, as people and scripts get it: fields are added, never renamed.
+//! The results of a replay for people and scripts: fields are added, never renamed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{moment, policy::Service};
 
-/// Sources that are listed, and examples of each limit.
+/// Sources in the list of sources, and examples for each limit.
 const LISTED_SOURCES: usize = 20;
 const EXAMPLES: usize = 5;
 
@@ -27,27 +27,27 @@ pub struct ReplayReport {
     pub totals: Amounts,
     /// Dropped packets by reason.
     pub drops_by_reason: BTreeMap<&'static str, u64>,
-    /// What refused packets, the most frequent first.
+    /// What refused packets, most packets first.
     pub refusals: Vec<RefusalRow>,
-    /// When the first packet was refused: UTC, RFC 3339.
+    /// When the first refused packet arrived: UTC, RFC 3339.
     pub first_refused: Option<String>,
-    /// When the last one was.
+    /// When the last refused packet arrived: UTC, RFC 3339.
     pub last_refused: Option<String>,
     /// Packets over time.
     pub series: SeriesReport,
     /// The sources with the most packets.
     pub sources: Vec<SourceRow>,
-    /// How many sources there were.
+    /// How many different sources the capture has.
     pub sources_seen: u64,
-    /// How many of them had a packet refused.
+    /// How many sources had a refused packet.
     pub sources_refused: u64,
-    /// By how many packets the numbers of a source may be too low, because there was no room for all.
+    /// By how many packets the numbers of a source may be too low, because there was no room for all sources.
     pub sources_missing_packets: u64,
-    /// What to know about these numbers.
+    /// Remarks about the limits of these numbers.
     pub notes: Vec<String>,
 }
 
-/// Packets and bytes by what became of them.
+/// Packets and bytes by what happened to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amounts {
     /// Packets that arrived.
@@ -64,30 +64,30 @@ pub struct Amounts {
     pub dropped_bytes: u64,
     /// Packets whose sender was told that they were refused.
     pub rejected_packets: u64,
-    /// Packets that passed although they were refused: on trial, or marked.
+    /// Packets that passed although a limit refused them: on trial, or marked.
     pub refused_and_passed_packets: u64,
 }
 
 /// Packets that one limit refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusalRow {
-    /// The reason, by the name that `stats` counts it under.
+    /// The reason, by its name in `stats`.
     pub reason: &'static str,
-    /// What became of the packets: `dropped`, `would_drop` on trial, `marked` or `rejected`.
+    /// What happened to the packets: `dropped`, `would_drop` on trial, `marked` or `rejected`.
     pub fate: &'static str,
     /// The service that the packets were for.
     pub service: Option<String>,
     /// The limit, by its name in `ratelimit limit list`, or the key of the policy.
     pub limit: Option<String>,
-    /// The limit as it stands in the policy; several if the list has several in one unit.
+    /// The rate of the limit as in the policy; several if the list has several in one meter.
     pub rates: Vec<String>,
     /// How many packets were refused.
     pub packets: u64,
     /// Bytes of the refused packets.
     pub bytes: u64,
-    /// How many sources the packets were of.
+    /// How many sources the packets came from.
     pub sources: u64,
-    /// Some of these sources, those with the most packets first.
+    /// Some of these sources, most packets first.
     pub examples: Vec<String>,
 }
 
@@ -100,10 +100,10 @@ pub struct SeriesReport {
     pub rows: Vec<SeriesRow>,
 }
 
-/// What arrived in one piece of time.
+/// Packets of one span of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SeriesRow {
-    /// When the piece of time begins: UTC, RFC 3339.
+    /// When the span begins: UTC, RFC 3339.
     pub at: String,
     /// Packets that arrived.
     pub offered_packets: u64,
@@ -113,14 +113,14 @@ pub struct SeriesRow {
     pub passed_packets: u64,
     /// Bytes of the packets that were handed on.
     pub passed_bytes: u64,
-    /// Packets that were refused, whatever became of them.
+    /// Packets that were refused, whatever their fate.
     pub refused_packets: u64,
 }
 
-/// What happened to the packets of one source.
+/// The packets of one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceRow {
-    /// An address, or the prefix that the policy takes for one source.
+    /// The source: an address, or the prefix of a source.
     pub source: String,
     /// Packets that arrived.
     pub offered_packets: u64,
@@ -130,18 +130,18 @@ pub struct SourceRow {
     pub passed_packets: u64,
     /// Packets that were not handed on.
     pub dropped_packets: u64,
-    /// Packets that were refused, whatever became of them.
+    /// Packets that were refused, whatever their fate.
     pub refused_packets: u64,
-    /// The service that most of its packets were for.
+    /// The service of most of the packets.
     pub service: Option<String>,
-    /// Why most of those were refused that were.
+    /// The reason of most refusals.
     pub reason: Option<&'static str>,
-    /// Which limit that was.
+    /// The limit of most refusals, by its name in `ratelimit limit list`.
     pub limit: Option<String>,
 }
 
 impl Replay {
-    /// What was found. `file` is the policy's.
+    /// The report of the replay. `file` is the path of the policy file.
     pub fn report(&self, file: &str) -> ReplayReport {
         let mut totals = Amounts::default();
         let mut drops_by_reason = BTreeMap::new();
@@ -170,7 +170,7 @@ impl Replay {
         }
     }
 
-    /// The source as it is shown.
+    /// The source as text for people.
     pub fn shown(&self, source: SourceId) -> String {
         self.policy().source().around(source.address()).shown()
     }
@@ -236,7 +236,7 @@ impl Replay {
         }
     }
 
-    /// What these numbers leave open.
+    /// Remarks about the limits of these numbers.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.policy().mode() == Mode::Monitor {

@@ -1,9 +1,9 @@
-//! Offered and passed packets over time, in as many bins as a picture has room for.
+//! Offered and passed packets over time, in a bounded number of bins.
 
-/// Most bins. A capture that lasts longer has bins of two seconds, of four, and so on.
+/// The most bins. A longer capture has bins of two seconds, of four, and so on.
 const MAX_BINS: usize = 3600;
 
-/// What arrived in one bin.
+/// The packets of one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Packets that arrived.
@@ -14,7 +14,7 @@ pub struct Bin {
     pub passed_packets: u64,
     /// Bytes of the packets that were handed on.
     pub passed_bytes: u64,
-    /// Packets that were refused, whatever became of them then.
+    /// Packets that were refused, whatever their fate.
     pub refused_packets: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Adds what arrived so many seconds after the first packet.
+    /// Adds packets that arrived `second` seconds after the first one.
     pub fn add(&mut self, second: u64, arrived: &Bin) {
         while second / self.seconds >= MAX_BINS as u64 {
             self.widen();

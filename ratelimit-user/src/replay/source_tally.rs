@@ -1,7 +1,7 @@
-//! What became of the packets of each source, for as many sources as there is room for.
+//! Packets by source, for a bounded number of sources.
 //!
-//! When there is no more room, the lighter half of the sources goes. A source that comes back after that counts from 0, so what is told of a source
-//! may be too low by as much as the heaviest source had that went: `missing_packets` is that number, and 0 while all sources fitted.
+//! When there is no more room, the lighter half of the sources is dropped. A source that comes back after that counts from 0, so the numbers of a source
+//! may be too low by at most those of the heaviest dropped source: `missing_packets` is that number, and 0 if no source was dropped.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use ratelimit_ebpf::packet::{Address, Family};
 
 use super::cause::Cause;
 
-/// Causes that are told apart for one source; packets of further ones count as the last.
+/// Causes that are told apart for one source; packets of further causes count for the last one.
 const MAX_CAUSES: usize = 8;
 
-/// A source: its address cut to the prefix that makes a source.
+/// A source: its address, cut to the prefix of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId {
     hi: u64,
@@ -23,12 +23,12 @@ pub struct SourceId {
 }
 
 impl SourceId {
-    /// The source of an address that was cut already.
+    /// The source of an address that is already cut to its prefix.
     pub fn new(key: SourceKey, family: Family) -> Self {
         Self { hi: key.hi, lo: key.lo, is_v4: matches!(family, Family::V4) }
     }
 
-    /// The source that an address is by itself.
+    /// The source of a whole address.
     pub fn of(address: Address) -> Self {
         Self::new(address.key, address.family)
     }
@@ -43,7 +43,7 @@ impl SourceId {
     }
 }
 
-/// What became of the packets of one source.
+/// The packets of one source by what happened to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceCount {
     /// Packets that arrived.
@@ -52,7 +52,7 @@ pub struct SourceCount {
     pub offered_bytes: u64,
     /// Packets that were handed on.
     pub passed_packets: u64,
-    /// Packets that were refused, whatever became of them then.
+    /// Packets that were refused, whatever their fate.
     pub refused_packets: u64,
     /// Packets by cause.
     pub causes: Vec<(Cause, u64)>,
@@ -72,7 +72,7 @@ impl SourceCount {
         }
     }
 
-    /// The cause of most packets that satisfy a condition.
+    /// The most frequent cause that satisfies a condition.
     pub fn main_cause(&self, among: impl Fn(&Cause) -> bool) -> Option<Cause> {
         self.causes
             .iter()
@@ -82,7 +82,7 @@ impl SourceCount {
     }
 }
 
-/// Sources and what became of their packets.
+/// The packets of all sources.
 #[derive(Clone, Debug)]
 pub struct SourceTally {
     bound: usize,
@@ -92,7 +92,7 @@ pub struct SourceTally {
 }
 
 impl SourceTally {
-    /// Room for so many sources.
+    /// A tally with room for `bound` sources.
     pub fn new(bound: usize) -> Self {
         Self { bound: bound.max(2), sources: HashMap::default(), gone: 0, missing_packets: 0 }
     }
@@ -105,7 +105,7 @@ impl SourceTally {
         self.sources.entry(source).or_default().add(cause, bytes);
     }
 
-    /// Lets the lighter half go.
+    /// Drops the lighter half of the sources.
     fn let_go(&mut self) {
         let mut packets: Vec<u64> = self.sources.values().map(|count| count.offered_packets).collect();
         let half = packets.len() / 2;
@@ -121,12 +121,12 @@ impl SourceTally {
         self.missing_packets += heaviest;
     }
 
-    /// All sources that there was room for.
+    /// All sources that are still in the tally.
     pub fn iter(&self) -> impl Iterator<Item = (&SourceId, &SourceCount)> {
         self.sources.iter()
     }
 
-    /// The sources with the most packets, the heaviest first; of equals the lower address first.
+    /// The sources with the most packets, heaviest first; of equals the lower address first.
     pub fn largest(&self, count: usize) -> Vec<(SourceId, &SourceCount)> {
         let mut all: Vec<_> = self.sources.iter().map(|(source, count)| (*source, count)).collect();
         all.sort_unstable_by_key(|(source, count)| (u64::MAX - count.offered_packets, source.address()));
@@ -134,7 +134,7 @@ impl SourceTally {
         all
     }
 
-    /// How many sources there were: at most, if some came back after they were let go.
+    /// How many sources there were; too many if some came back after they were dropped.
     pub fn seen(&self) -> u64 {
         self.sources.len() as u64 + self.gone
     }
@@ -166,7 +166,7 @@ mod tests {
     fn heavy_sources_stay_when_there_is_no_room_and_what_may_be_missing_is_said() {
         let mut tally = SourceTally::new(100);
         for round in 0..1_000_u32 {
-            // Three heavy ones among a thousand that send one packet each.
+            // Three heavy sources among a thousand that send one packet each.
             for heavy in 1..=3 {
                 tally.add(source(heavy), cause(Reason::LimitPackets), 60);
             }

@@ -1,22 +1,22 @@
-//! The capture's time as the packet path's clock.
+//! Turns the times of a capture into the packet path's clock.
 
 use crate::moment;
 
-/// Where the clock of a replay begins: far enough from 0 that every bucket is full.
+/// Where the clock of a replay begins, in nanoseconds: far enough from 0 that every bucket is full.
 const START_NS: u64 = 86_400_000_000_000;
-/// A packet so long after the first has a wrong time: the packet path's time words go round after two years.
+/// The longest time in nanoseconds from the first packet to another; later times are taken to be wrong, because the packet path's time words wrap after two years.
 const LONGEST_NS: u64 = 365 * 86_400_000_000_000;
 
-/// From the times of packets to a clock that never goes back. CPUs that capture at once write packets a little out of order.
+/// Turns packet times into a clock that never goes back. CPUs that capture at once write packets a little out of order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayTimeline {
     first: Option<u64>,
     latest: u64,
-    /// Packets that had an earlier time than one before them.
+    /// Packets with an earlier time than a packet before them.
     behind: u64,
 }
 
-/// A packet that has a time more than a year after the first one's.
+/// The error for a packet with a time more than a year after the first one's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a packet of {at} is more than a year after the first, of {first}; cut the capture where its times are wrong"
@@ -27,7 +27,7 @@ pub struct TooFar {
 }
 
 impl ReplayTimeline {
-    /// The clock's time at a packet of this time.
+    /// The clock's time for a packet with this time.
     pub fn now_ns(&mut self, unix_ns: u64) -> Result<u64, TooFar> {
         let first = *self.first.get_or_insert(unix_ns);
         if unix_ns.saturating_sub(first) > LONGEST_NS {
@@ -41,12 +41,12 @@ impl ReplayTimeline {
         Ok(START_NS + (self.latest - first))
     }
 
-    /// When the first packet was, and the latest, in nanoseconds since 1970.
+    /// The times of the first and the latest packet, in nanoseconds since 1970.
     pub fn span(&self) -> Option<(u64, u64)> {
         self.first.map(|first| (first, self.latest))
     }
 
-    /// Packets that had an earlier time than one before them.
+    /// Packets with an earlier time than a packet before them.
     pub fn behind(&self) -> u64 {
         self.behind
     }

@@ -11,38 +11,38 @@ use crate::{
 /// What one key may have: limits that all hold.
 #[derive(Debug)]
 pub struct Allowance {
-    /// The index of the allowance among all of them.
+    /// The index of the allowance among all allowances.
     pub id: usize,
     /// The name of the allowance.
     pub name: String,
     /// The limits, all of which must hold.
     pub limits: Vec<AllowanceLimit>,
-    /// What a key needs in the table.
+    /// The words that a key of this allowance takes in the table.
     pub shape: Shape,
     /// What happens above a limit.
     pub on_limit: OnRefusal,
     /// How hosts count together.
     pub sharing: Sharing,
-    /// What a host does that cannot reach the store.
+    /// What a host does while it cannot reach the store.
     pub without_store: Alone,
-    /// Names and limits as the `RateLimit-Policy` field has them.
+    /// Names and limits, as the `RateLimit-Policy` field shows them.
     pub header: String,
     pub(super) reserved: Reserved,
-    /// Tells keys of this allowance from all others. The same as long as names and layouts are: a change of numbers keeps what was counted.
+    /// The seed of the hashes of this allowance's keys. It depends on names and layouts only, so that a change of numbers keeps what was counted.
     pub(super) seed: u64,
-    /// Tells its limits, numbers and all, from others that keys of this allowance had before: a refusal holds under the limits that it was made under.
+    /// A hash of the limits with all their numbers. A remembered refusal holds only under the terms that it was made under.
     pub(super) terms: u64,
-    /// Tells keys of its list of limits from those of lists that it had before.
+    /// Separates the keys of this list of limits from the keys of lists that the allowance had before.
     pub(super) salt: u64,
     /// The name that the allowance keeps through changes of the policy; `None` if the store counts it.
     pub(super) ancestry: Option<String>,
-    /// Whether this is the part that this host gives by itself of an allowance that hosts count together.
+    /// Whether this allowance is the part of a shared allowance that this host gives by itself.
     pub(super) is_for_one_host: bool,
-    /// What was counted under lists that it had before, the newest first.
+    /// The lists of limits that the allowance had before and whose counts it takes over, the newest first.
     pub(super) inherits: Vec<Inheritance>,
-    /// What keys of this allowance are called in the store.
+    /// The name of the allowance in the keys of the store.
     pub(super) store_name: String,
-    /// What this host gives of it when it cannot reach the store.
+    /// The index of the allowance that this host gives by itself while it cannot reach the store.
     pub(super) alone: Option<usize>,
 }
 
@@ -59,11 +59,11 @@ pub struct AllowanceLimit {
     pub meter: Meter,
     /// The limit with its soft margin, if it has one.
     pub(super) margin: Option<Margin>,
-    /// Whether requests wait in it for their turn.
+    /// Whether requests wait in the limit for their turn.
     pub queue: bool,
     /// The index of the limit's first word among the words of the key.
     pub at: usize,
-    /// The algorithm and window as the policy has them: a limit that has the same goes on with what was counted.
+    /// Algorithm and window, as [`Meter::kin`] names them: a limit with an equal name takes over the counts.
     pub(super) kin: String,
 }
 
@@ -80,19 +80,19 @@ pub struct InForce<'r> {
     pub meter: &'r Meter,
     /// Units of the meter that are held back.
     pub held_back: u64,
-    /// Units that are above the limit itself.
+    /// Units of the soft margin, above the limit itself.
     pub margin: u64,
-    /// Whether more is given than the limit itself: a small bucket's margin may be in its rate alone.
+    /// Whether the meter admits more than the limit itself. The margin of a small bucket may be in its rate alone, so that `margin` is 0.
     pub is_wide: bool,
 }
 
 impl AllowanceLimit {
-    /// How its words are laid out: as those of the limit with its margin, if it has one.
+    /// Returns the meter that the words are laid out for: with the soft margin, if the limit has one.
     pub(super) fn widest(&self) -> &Meter {
         self.margin.as_ref().map_or(&self.meter, |margin| &margin.meter)
     }
 
-    /// How the limit is counted while the host has headroom, or has none.
+    /// Returns how the limit is counted while the host has headroom, or has none.
     #[inline]
     pub fn in_force(&self, headroom: bool) -> InForce<'_> {
         match &self.margin {
@@ -101,7 +101,7 @@ impl AllowanceLimit {
                 let margin = meter.capacity() - self.meter.capacity();
                 InForce { meter, held_back: 0, margin, is_wide: true }
             }
-            // Words of a bucket mean the same at any rate; those of others are counted as they are, up to the limit.
+            // The words of a bucket mean the same at any rate, so the bucket without the margin reads them. Other words are counted with the margin held back.
             Some(Margin { meter, .. }) => match &self.meter {
                 plain @ Meter::Soft(_) => InForce { meter: plain, held_back: 0, margin: 0, is_wide: false },
                 _ => {
@@ -114,13 +114,13 @@ impl AllowanceLimit {
 }
 
 impl InForce<'_> {
-    /// Units that a key may have now.
+    /// Returns the units that a key may have now.
     #[inline]
     pub fn left(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.left(words, now_us).saturating_sub(self.held_back)
     }
 
-    /// Units of the limit itself among those that a key may have now: none of the margin.
+    /// Returns the units of `left` that belong to the limit itself and not to the margin.
     #[inline]
     pub fn below(&self, words: &[u64], now_us: u64, left: u64) -> u64 {
         match self.meter {
@@ -129,13 +129,13 @@ impl InForce<'_> {
         }
     }
 
-    /// How long until a key has one unit more than it has now, be it of the margin; 0 if it has everything.
+    /// Returns the microseconds until a key has one unit more than now, be it of the margin; 0 if it has everything.
     #[inline]
     pub fn more(&self, words: &[u64], now_us: u64) -> u64 {
         self.meter.more(words, now_us, self.held_back)
     }
 
-    /// How long until a key has one unit more of the limit itself than it has now; 0 if it has everything.
+    /// Returns the microseconds until a key has one unit more of the limit itself than now; 0 if it has everything.
     #[inline]
     pub fn more_below(&self, words: &[u64], now_us: u64) -> u64 {
         match self.meter {
@@ -144,7 +144,7 @@ impl InForce<'_> {
         }
     }
 
-    /// How long until so many units are there.
+    /// Returns the microseconds until a key has `units`.
     #[inline]
     pub fn wait(&self, words: &[u64], now_us: u64, units: u64) -> u64 {
         self.meter.wait(words, now_us, units.saturating_add(self.held_back))
@@ -152,13 +152,13 @@ impl InForce<'_> {
 }
 
 impl Allowance {
-    /// Whether something may still count that was counted under lists that it had before.
+    /// Whether counts of lists of limits before this one may still count.
     #[inline]
     pub(super) fn inherits(&self, now_us: u64) -> bool {
         self.inherits.iter().any(|inheritance| now_us < inheritance.until_us)
     }
 
-    /// Units of a limit of this capacity that a request of this priority leaves alone.
+    /// Returns the units, of a limit with this capacity, that a request of this priority leaves to requests that matter more.
     #[inline]
     pub fn reserved(&self, priority: Priority, capacity: u64) -> u64 {
         let percent = match priority {
@@ -167,19 +167,19 @@ impl Allowance {
             Priority::Background => self.reserved.critical + self.reserved.normal,
         };
         match percent {
-            // Mostly; a division of this width would be a third of a decision.
+            // The usual case. The division below takes a third as long as a whole decision.
             0 => 0,
             percent => (u128::from(capacity) * u128::from(percent)).div_ceil(100) as u64,
         }
     }
 
-    /// What keys of this allowance are called in the store.
+    /// The name of the allowance in the keys of the store.
     pub fn store_name(&self) -> &str {
         &self.store_name
     }
 
-    /// Whether what is held beforehand is below every margin. Of a bucket nobody knows without asking, and of a window only while the margin is
-    /// smaller than what stays with the store ([`super::lease::MOST`]): above that, hosts would serve what they cannot tell from the rest.
+    /// Whether a host may hold units ahead although requests in a soft margin are told apart. Not of a soft bucket: only the store sees its margin. Of a
+    /// window if the margin is at most one [`super::lease::MOST`]th of it; with a larger margin, hosts would serve units of the margin as if they were below.
     pub(super) fn may_hold(&self) -> bool {
         self.limits.iter().all(|limit| match &limit.margin {
             None => true,
@@ -190,13 +190,13 @@ impl Allowance {
         })
     }
 
-    /// The most that a key may have at once.
+    /// Returns the most that a key may have at once.
     pub fn capacity(&self) -> u64 {
         self.limits.iter().map(|limit| limit.meter.capacity()).min().unwrap_or(0)
     }
 }
 
-/// Says where the words of each limit begin, and what a key needs for all of them. What keeps every unit comes first: [`Shape`].
+/// Sets where the words of each limit begin, and returns the [`Shape`] of a key with all limits. Logs come first.
 pub(super) fn lay_out(limits: &mut [AllowanceLimit]) -> Shape {
     let mut shape = Shape::default();
     for keeps_every_unit in [true, false] {
@@ -213,7 +213,7 @@ pub(super) fn lay_out(limits: &mut [AllowanceLimit]) -> Shape {
     shape
 }
 
-/// A limit of a list of limits; where its words begin is for whoever puts the list together.
+/// Makes one limit of a list of limits. [`lay_out`] says later where its words begin.
 pub(super) fn limit_of(
     of: &str,
     nth: usize,
@@ -223,7 +223,7 @@ pub(super) fn limit_of(
     now_us: u64,
 ) -> AllowanceLimit {
     let rate = &limit.rate;
-    // One name for one limit, and a number where several have the same period.
+    // A single limit has the plain name. In a list, the period is added, and a number from the second limit with the same period on.
     let same = all[..nth].iter().filter(|other| other.rate.period == rate.period).count();
     let name = match (all.len(), same) {
         (1, _) => of.to_owned(),

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::tally::Tally;
 use crate::policy::{Escalation, KeyPart};
 
-/// Things by the names that a policy gives them. Whoever asks cannot choose those, so the hasher need not withstand it.
+/// Values by names of the policy. Callers cannot choose these names, so the hasher need not withstand chosen ones.
 pub(super) type Named<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 /// The rules of one API.
@@ -27,18 +27,18 @@ pub struct ApiRules {
     pub(super) login: Option<LoginRules>,
 }
 
-/// What a login is counted under: places among the allowances.
+/// The limits of a login, as indices of allowances.
 #[derive(Debug)]
 pub(super) struct LoginRules {
     pub(super) per_ip: usize,
     pub(super) per_user_and_ip: usize,
     pub(super) per_user: usize,
     pub(super) known_for_us: u64,
-    /// What begins the keys under which it is kept who has logged in from where.
+    /// The seed of the keys that remember which user has logged in from which address.
     pub(super) known_seed: u64,
 }
 
-/// What addresses are counted as.
+/// The prefix lengths that addresses are counted by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefixes {
     pub(super) ipv4: u8,

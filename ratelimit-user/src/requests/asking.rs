@@ -1,4 +1,4 @@
-//! How a question is meant, and what can go wrong with giving back and forgetting.
+//! How a question is meant, and why refunds and resets fail.
 
 use super::{BadRequest, JudgeMode};
 use crate::store::worker::{Full, MOST_KEPT, Unavailable};
@@ -8,7 +8,7 @@ use crate::store::worker::{Full, MOST_KEPT, Unavailable};
 pub enum Asking {
     /// The question counts.
     Counted,
-    /// The question counts, and is for many requests at once that a proxy decides about: no lease is taken for more of them.
+    /// The question counts, and stands for many requests that a proxy decides about by itself: no lease is taken for later requests.
     InBulk,
     /// The question only looks.
     Peeking,
@@ -40,7 +40,7 @@ pub enum NotReset {
     /// The question makes no sense.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// The store has not answered for so many resets that one more is not kept for it.
+    /// The store does not answer, and as many resets as may be kept for it are waiting already.
     #[error(
         "the store that hosts share does not answer, and {MOST_KEPT} resets are kept for it already, so nothing was reset; try again when it is back"
     )]

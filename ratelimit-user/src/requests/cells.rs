@@ -1,38 +1,38 @@
-//! State of keys, all of one shape, in a table that never grows beyond its end: who has not been asked about for longest makes way.
+//! State of keys, all of one shape, in a table of bounded size: the key that was not asked about for longest makes way.
 //!
 //! ```text
 //! fingerprint --+--> set a: k k k k k k - -   a a a a a a - -   w w w w w w - -      8 places each: who, when, state
 //!               +--> set b: k k k - - - - -   a a a - - - - -   w w w - - - - -      a key is in one of its two sets
 //! ```
 //!
-//! No pointers, no lists: a key costs its words, 8 bytes for who it is and 4 for when it was last asked about, and with two sets to choose from
-//! five of seven places are taken before the first key has to go. What makes way when both sets are full is one of their sixteen that
-//! nobody has asked about for as many new keys as any, which is among the oldest of all. The usual tables with exact order of use take three to five times the space.
+//! No pointers, no lists: a key costs its words, 8 bytes for its fingerprint and 4 for the time of the last question. With two sets to choose from,
+//! five of seven places are taken before a key has to make way. If both sets of a new key are full, the one of their sixteen keys makes way that was
+//! not asked about for longest, which is among the oldest of the table. Tables with the exact order of use take three to five times the space.
 //!
-//! What keeps every unit is elsewhere, in rings that grow (`rings`), and its word is the number of one. Then not only the number of keys is bounded but
-//! also the bytes of all rings, by whoever has several tables: it has keys make way with [`Cells::drop_a_log`].
+//! Logs are elsewhere, in rings that grow (`rings`); in the table a log is one word, the number of its ring. The owner of several tables bounds the
+//! bytes of all rings together: it has keys make way with [`Cells::drop_a_log`].
 //!
-//! What decides the speed is lines of memory that another CPU has written to. So everything about a key lies together, and to look at a key
-//! that is there writes nothing but its state: time is counted in new keys, because only they make others go.
+//! Speed depends on how many cache lines are touched that another CPU has written to. So all state of a key lies together, and a question about a key
+//! that is there writes little but its state: time is counted in new keys, because only new keys make others go.
 
 use super::rings::{Rings, SAMPLE};
 use crate::meter::Log;
 
-/// Places in a set: their fingerprints are as large as one line of the processor's cache.
+/// Places in a set: their fingerprints fill one line of the processor's cache.
 const WAYS: usize = 8;
-/// Words of a set for when its keys were asked about: two of them in each.
+/// Words of a set for the times of the last questions: two times in each word.
 const ASKED: usize = WAYS / 2;
-/// Free places of the first set that a key leaves alone when there are more in the second. Most keys are then in the set that is looked at first.
+/// A key goes to its first set while that has more free places than this, so that most keys are in the set that is looked at first.
 const SPARE: usize = 3;
-/// Sets to begin with.
+/// Sets of a new table.
 const FIRST_SETS: usize = 4;
 
-/// What a key has in a table.
+/// The words of a key in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// How many words of 64 bits a key has.
     pub words: usize,
-    /// How many of those, the first ones, are numbers of logs.
+    /// How many of the words, from the first on, are numbers of logs.
     pub logs: usize,
 }
 
@@ -44,21 +44,21 @@ pub struct Cells {
     sets: usize,
     most_sets: usize,
     used: usize,
-    /// All sets, one after the other. Each: who is where (0 is nobody), when they were last asked about, their state.
+    /// All sets, one after the other. Each has fingerprints (0 for a free place), then the times of the last questions, then the states.
     memory: Vec<u64>,
-    /// New keys so far, as a number that wraps: the time.
+    /// The number of new keys so far, which wraps. It is the clock of the table.
     newcomers: u32,
     /// Keys that had to make way.
     evicted: u64,
     rings: Rings,
-    /// The place where the next search begins for a key whose logs make way.
+    /// The place at which the next search begins for a key whose logs make way.
     hand: usize,
 }
 
 impl Cells {
-    /// A table of keys of this shape, for about so many of them: nearly all of so many fit, and two fifths more at most.
+    /// Makes a table for about `most` keys of this shape: nearly all of `most` keys fit, and at most two fifths more.
     pub fn new(shape: Shape, most: usize) -> Self {
-        // Two fifths more, because sets do not fill evenly: then all of so many fit.
+        // Sets do not fill evenly: nearly all of `most` keys fit if there are two fifths more places.
         let most_sets = (most + most * 2 / 5).div_ceil(WAYS).max(2);
         Self::of_size(shape, FIRST_SETS.min(most_sets), most_sets)
     }
@@ -69,28 +69,28 @@ impl Cells {
         Self { words, logs, sets, most_sets, used: 0, memory, newcomers: 0, evicted: 0, rings, hand: 0 }
     }
 
-    /// Keys in it.
+    /// The number of keys in the table.
     pub fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether nobody is in it.
+    /// Whether the table has no key.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Keys that had to make way.
+    /// The number of keys that had to make way.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Where a key is.
+    /// Returns the place of a key, and records that somebody asked about the key.
     #[inline]
     pub fn find(&mut self, fingerprint: u64) -> Option<usize> {
         let sets = self.sets_of(fingerprint);
         self.expect(sets[0]);
         let found = sets.into_iter().find_map(|set| {
-            // All of them, without looking at each result: which one it is cannot be guessed, and a wrong guess costs more.
+            // Compares all places without a branch for each: which one matches cannot be predicted, and a wrong prediction costs more.
             let same = |(way, other): (usize, &u64)| u32::from(*other == fingerprint) << way;
             let found = self.keys(set).iter().enumerate().map(same).fold(0, |all, one| all | one);
             (found != 0).then(|| set * WAYS + found.trailing_zeros() as usize)
@@ -99,13 +99,13 @@ impl Cells {
         Some(found)
     }
 
-    /// Looks first at the place that the key had a moment ago; the key may have had to make way since.
+    /// Returns the place of a key, looking first where the key was a moment ago. It may have had to make way since.
     #[inline]
     pub fn find_again(&mut self, before: Option<usize>, fingerprint: u64) -> Option<usize> {
         before.filter(|place| self.key(*place) == fingerprint).or_else(|| self.find(fingerprint))
     }
 
-    /// Where a key is, or is from now on, with words that are all 0.
+    /// Returns the place of a key. A key that is not there is inserted, with words that are all 0.
     pub fn find_or_insert(&mut self, fingerprint: u64) -> usize {
         self.find(fingerprint).unwrap_or_else(|| self.insert(fingerprint))
     }
@@ -124,14 +124,14 @@ impl Cells {
         &mut self.memory[at..at + self.words]
     }
 
-    /// The words of a limit that begin at this word of a place.
+    /// The words of the limit that begins at word `at` of a place: for a log, the words of its ring.
     #[inline]
     pub fn part(&self, place: usize, at: usize) -> &[u64] {
         let words = self.words(place);
         if at < self.logs { self.rings.get(words[at]) } else { &words[at..] }
     }
 
-    /// The words of a limit that begin at this word of a place, to be changed.
+    /// The words of the limit that begins at word `at` of a place, to be changed.
     #[inline]
     pub fn part_mut(&mut self, place: usize, at: usize) -> &mut [u64] {
         if at < self.logs {
@@ -142,7 +142,7 @@ impl Cells {
         }
     }
 
-    /// Writes the words of a limit that begin at this word of a place.
+    /// Replaces the words of the limit that begins at word `at` of a place.
     pub fn set_part(&mut self, place: usize, at: usize, words: Vec<u64>) {
         if at < self.logs {
             let number = self.words(place)[at];
@@ -152,7 +152,7 @@ impl Cells {
         }
     }
 
-    /// Sees that a log of a place suits what it is to be charged.
+    /// Replaces the ring of a log if it does not suit a charge of `units`: [`Log::refit`].
     pub fn refit(&mut self, place: usize, at: usize, log: &Log, now_us: u64, units: u64) {
         let is_new = self.words(place)[at] == 0;
         if let Some(ring) = log.refit(self.part(place, at), is_new, now_us, units) {
@@ -160,13 +160,13 @@ impl Cells {
         }
     }
 
-    /// Bytes that logs take.
+    /// Bytes that the logs of all keys take.
     pub fn log_bytes(&self) -> usize {
         self.rings.bytes()
     }
 
-    /// Has a key make way that has a log: of those that are found next the one that was not asked about for longest, and of those that nobody
-    /// could tell apart by that, who was charged last before the others. Whether there was one beside this one.
+    /// Has one key with a log make way. Of the next few keys with logs it is the one that was not asked about for longest, and among equals the one
+    /// that was charged longest ago. The key `but_not` stays. Returns whether there was such a key.
     pub fn drop_a_log(&mut self, but_not: u64) -> bool {
         let (places, mut seen, mut oldest) = (self.sets * WAYS, 0, None);
         for _ in 0..if self.rings.bytes() > 0 { places } else { 0 } {
@@ -212,9 +212,9 @@ impl Cells {
         }
     }
 
-    /// A place for a key that is not there, with words that are all 0.
+    /// Inserts a key that is not there, with words that are all 0, and returns its place.
     pub fn insert(&mut self, fingerprint: u64) -> usize {
-        // Before a set is likely to be full.
+        // Grows before a set is likely to be full.
         if self.used * 10 >= self.sets * WAYS * 7 && self.sets < self.most_sets {
             self.grow();
         }
@@ -240,7 +240,7 @@ impl Cells {
         place
     }
 
-    /// A free place of a key: in its first set as long as there is room to spare, else in the emptier one.
+    /// Returns a free place for a key: in its first set while there is room to spare, else in the emptier set.
     fn free(&self, fingerprint: u64) -> Option<usize> {
         let free = |set: usize| {
             let keys = self.keys(set);
@@ -261,7 +261,7 @@ impl Cells {
         [scaled(fingerprint >> 32), scaled(fingerprint & u64::from(u32::MAX))]
     }
 
-    /// Moves to a larger table: one step, or as many as it takes that everybody has a place.
+    /// Grows the table by a quarter, and again until every key has a place or the table is as large as it may be.
     fn grow(&mut self) {
         let mut sets = self.sets;
         loop {
@@ -276,12 +276,12 @@ impl Cells {
         }
     }
 
-    /// A larger table, and the logs of those that had to make way in it.
+    /// Copies all keys into a larger table, without the logs. Returns the table, and the numbers of the logs whose keys had to make way in it.
     fn moved_to(&self, sets: usize) -> (Self, Vec<u64>) {
         let shape = Shape { words: self.words, logs: self.logs };
         let (mut larger, mut homeless) = (Self::of_size(shape, sets, self.most_sets), Vec::new());
         (larger.newcomers, larger.evicted) = (self.newcomers, self.evicted);
-        // One place of every set after the other: neighbours go to neighbouring sets, which would fill up first.
+        // Takes one place of every set after the other: neighbours go to neighbouring sets, which would fill up first.
         let places = (0..WAYS).flat_map(|way| (way..self.sets * WAYS).step_by(WAYS));
         for (place, fingerprint) in places.map(|place| (place, self.key(place))).filter(|(_, key)| *key != 0)
         {
@@ -304,7 +304,7 @@ impl Cells {
         (larger, homeless)
     }
 
-    /// Where a set begins.
+    /// Returns the index of the first word of a set.
     fn set_at(&self, set: usize) -> usize {
         set * (WAYS + ASKED + WAYS * self.words)
     }
@@ -327,7 +327,7 @@ impl Cells {
         self.memory[at] = fingerprint;
     }
 
-    /// The word that has when a place was asked about, and how far up in it.
+    /// Returns the index of the word with the time of a place's last question, and the number of the lowest bit of the time in it.
     fn asked_at(&self, place: usize) -> (usize, usize) {
         (self.set_at(place / WAYS) + WAYS + place % WAYS / 2, place % 2 * 32)
     }
@@ -343,7 +343,7 @@ impl Cells {
         self.memory[at] = other | u64::from(when) << shift;
     }
 
-    /// Has the state of a set on its way from memory while it is still being looked who is in it: the two waits become one.
+    /// Loads the state of a set from memory while its fingerprints are still compared, so that both waits for memory are one.
     #[inline]
     fn expect(&self, set: usize) {
         let at = self.state_at(set * WAYS);
@@ -351,7 +351,7 @@ impl Cells {
         std::hint::black_box((word(at), word(at + self.words * WAYS / 2)));
     }
 
-    /// Somebody asked about it. Seldom changes anything where few keys are new.
+    /// Records a question about a place. Where few keys are new, this seldom changes a word.
     fn touch(&mut self, place: usize) {
         if self.asked(place) != self.newcomers {
             self.set_asked(place, self.newcomers);
@@ -533,7 +533,7 @@ mod tests {
         while cells.drop_a_log(key(0)) {
             gone.push((0..10).find(|n| cells.find(key(*n)).is_none() && !gone.contains(n)).unwrap());
         }
-        // The one that was not asked about, then those that were charged longest ago.
+        // First the key that was not asked about, then the keys that were charged longest ago.
         assert_eq!(gone, [4, 1, 2, 3, 5, 6, 7, 8, 9]);
         assert!(cells.find(key(0)).is_some() && cells.find(key(99)).is_some(), "it has no log");
         assert_eq!((cells.len(), cells.evicted(), cells.log_bytes()), (2, 9, 64));

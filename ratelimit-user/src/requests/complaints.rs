@@ -1,4 +1,4 @@
-//! Questions that make no sense, told to the operator: whoever asks them may be a proxy that keeps the sentence to itself.
+//! Logs questions that make no sense, for the operator: the proxy that asks them may not show the answer to anybody.
 
 use std::{
     fmt,
@@ -7,19 +7,19 @@ use std::{
 
 use crate::log;
 
-/// Between two lines of the log.
+/// The time between two lines of the log, in microseconds.
 const PAUSE_US: u64 = 10_000_000;
 
-/// Tells of some, and counts the others.
+/// Logs some of the questions, and counts the others.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// When the next one may be told.
+    /// The moment from which on the next question may be logged.
     next_us: AtomicU64,
     untold: AtomicU64,
 }
 
 impl Complaints {
-    /// Takes in that a question makes no sense.
+    /// Logs a question that makes no sense, or counts it.
     pub(super) fn hear(&self, why: &dyn fmt::Display, now_us: u64) {
         if let Some(others) = self.due(now_us) {
             let others = if others > 0 { format!(" ({others} more before)") } else { String::new() };
@@ -27,7 +27,7 @@ impl Complaints {
         }
     }
 
-    /// If it is time to tell of one: how many were not told.
+    /// Returns how many questions were only counted, if it is time to log one.
     fn due(&self, now_us: u64) -> Option<u64> {
         let next_us = self.next_us.load(Ordering::Relaxed);
         let mine = now_us >= next_us

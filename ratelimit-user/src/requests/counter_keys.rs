@@ -26,7 +26,7 @@ pub struct CounterKey<'r> {
 pub enum Subject<'r> {
     /// The parts that the API names.
     Api(&'r ApiRules),
-    /// The user, over all APIs; those who give no name are one.
+    /// The user, over all APIs. Requests without a user name count as one user.
     User,
     /// The address, for logins.
     Ip(&'r ApiRules),
@@ -39,10 +39,10 @@ pub enum Subject<'r> {
 pub struct CounterKeys<'r> {
     /// The API that the request is for.
     pub api: &'r ApiRules,
-    /// The keys, and behind them nothing.
+    /// The keys, followed by `None`.
     list: [Option<CounterKey<'r>>; MAX_COUNTER_KEYS],
     count: usize,
-    /// For a login: where it is kept that this user has logged in from this address.
+    /// For a login, the key that remembers whether the user has logged in from this address.
     pub known: Option<KnownAddress<'r>>,
 }
 
@@ -51,19 +51,19 @@ pub struct CounterKeys<'r> {
 pub struct KnownAddress<'r> {
     /// The hash of user and address.
     pub hash: Hash,
-    /// For how long it stays known.
+    /// For how many microseconds a login makes the address known.
     pub for_us: u64,
-    /// What addresses share that this user has not logged in from.
+    /// The allowance that all addresses share from which this user has not logged in.
     pub of_other_addresses: &'r Allowance,
 }
 
 impl<'r> CounterKeys<'r> {
-    /// No keys yet, for a request for this API.
+    /// Makes an empty list of keys, for a request for this API.
     pub(super) fn of(api: &'r ApiRules) -> Self {
         Self { api, list: [None; MAX_COUNTER_KEYS], count: 0, known: None }
     }
 
-    /// One more, if it limits anything.
+    /// Adds a counter key, unless its allowance has no limits.
     #[inline]
     pub(super) fn push(&mut self, counter: CounterKey<'r>) {
         if counter.allowance.limits.is_empty() {
@@ -75,20 +75,20 @@ impl<'r> CounterKeys<'r> {
         }
     }
 
-    /// Each of them. Most requests have one key, and places behind it are not looked at.
+    /// Returns the counter keys. Most requests have one key, and places behind it are not looked at.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &CounterKey<'r>> {
         self.list.iter().take(self.count).flatten()
     }
 
-    /// Some of them.
+    /// Returns the counter keys that `is_meant` selects.
     pub fn only(&self, mut is_meant: impl FnMut(&CounterKey<'r>) -> bool) -> Self {
         let mut some = Self { known: self.known, ..Self::of(self.api) };
         self.iter().filter(|counter| is_meant(counter)).for_each(|counter| some.push(*counter));
         some
     }
 
-    /// Leaves out what only counts for addresses that the user has not logged in from.
+    /// Leaves out the counter key that is shared by addresses from which the user has not logged in.
     pub fn forget_other_addresses(&mut self) {
         let Some(known) = self.known else { return };
         *self = self.only(|counter| !std::ptr::eq(counter.allowance, known.of_other_addresses));
@@ -128,18 +128,18 @@ pub fn write(
     Ok(())
 }
 
-/// Writes a name. Those who give none are counted as one: to be asked for nothing would be to have no limit.
+/// Writes a name. Requests without a name count under one key: without a key they would have no limit.
 fn name(text: &str, key: &mut impl KeyWriter) {
     if text.is_empty() { key.nobody() } else { key.text(text) }
 }
 
-/// As much of a name as fits into a sentence.
+/// Returns as much of a name as fits into a sentence.
 pub(super) fn shortened(name: &str) -> String {
     const SHOWN: usize = 64;
     name.chars().take(SHOWN).collect()
 }
 
-/// The network that an address is counted as. IPv4 in IPv6 is IPv4.
+/// Returns the network that an address is counted as. IPv4 in IPv6 is IPv4.
 fn network(ip: IpAddr, prefixes: Prefixes) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {

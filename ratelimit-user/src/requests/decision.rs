@@ -11,22 +11,22 @@ use crate::meter::bit;
 /// The answer to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'r> {
-    /// What is to be done with it.
+    /// What is to be done with the request.
     pub outcome: Outcome,
-    /// The limit that decided, or the one that is nearest to its end; none where nothing limits the request.
+    /// The limit that decided, or that has least left; none where nothing limits the request.
     pub limit: Option<Nearest<'r>>,
-    /// All limits that refuse; none where it is served.
+    /// All limits that refuse; none where the request is served.
     pub violated: Violated<'r>,
 }
 
 impl<'r> Decision<'r> {
-    /// A request that is served.
+    /// Makes a decision to serve a request.
     pub(super) fn served(outcome: Outcome, limit: Option<Nearest<'r>>) -> Self {
         Self { outcome, limit, violated: Violated::default() }
     }
 
-    /// What this says about some keys of a request and another about others: it is refused for as long as one of them refuses, and served as the one says
-    /// that asks more of it.
+    /// Joins the decisions about some counter keys of a request and about the others. If both refuse, the longer wait holds; if one refuses, its decision
+    /// holds; if both serve, the decision holds that asks more of the request.
     pub fn and(self, other: Self) -> Self {
         let (Outcome::Refused { retry_us: one }, Outcome::Refused { retry_us: two }) =
             (self.outcome, other.outcome)
@@ -42,7 +42,7 @@ impl<'r> Decision<'r> {
         Self { outcome, limit, violated: self.violated.and(other.violated) }
     }
 
-    /// Of two decisions to serve a request, the greater asks more of it; of those that ask as much, the greater leaves less.
+    /// Orders decisions to serve a request: the greater asks more of the request, and among equals the greater leaves less.
     fn hardness(&self) -> (usize, u64, Reverse<u64>) {
         let wait_us = match self.outcome {
             Outcome::Delayed { wait_us } => wait_us,
@@ -61,7 +61,7 @@ pub struct Violated<'r> {
 }
 
 impl<'r> Violated<'r> {
-    /// The first limit of an allowance.
+    /// Makes a list of one limit, the first of an allowance.
     pub fn first(allowance: &'r Allowance) -> Self {
         let mut violated = Self::default();
         violated.add(allowance, bit(0));
@@ -88,7 +88,7 @@ impl<'r> Violated<'r> {
         self.of.iter().flatten().map(|(allowance, _)| *allowance)
     }
 
-    /// Each of them.
+    /// The limits that refuse.
     pub fn limits(&self) -> impl Iterator<Item = &'r AllowanceLimit> {
         let of = |(allowance, bits): &(&'r Allowance, u64)| {
             let bits = *bits;
@@ -104,18 +104,18 @@ impl<'r> Violated<'r> {
 pub enum Outcome {
     /// The request is to be served.
     Allowed,
-    /// Serve it; it is above the limit, in the margin of a soft or elastic one.
+    /// The request is to be served. It is above a soft or elastic limit, in its margin.
     InMargin,
-    /// Serve it after others: it is above its limit.
+    /// The request is to be served after others, because it is above its limit.
     Deprioritised,
-    /// Serve it after this time. Its place is held.
+    /// The request is to be served after a wait. Its turn in the queue is held.
     Delayed {
-        /// How long the request waits.
+        /// Microseconds that the request waits.
         wait_us: u64,
     },
     /// The request is to be refused.
     Refused {
-        /// How long until it would fit, if nobody else takes anything; none if it never will.
+        /// Microseconds until the request would fit if nobody else takes anything; none if it never will.
         retry_us: Option<u64>,
     },
 }
@@ -126,7 +126,7 @@ impl Outcome {
         !matches!(self, Self::Refused { .. })
     }
 
-    /// The word for it in counters.
+    /// The word for the outcome in counters.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -152,23 +152,23 @@ impl Outcome {
     }
 }
 
-/// Whole seconds, rounded up: nobody comes back too early.
+/// Converts microseconds to whole seconds, rounded up so that nobody comes back too early.
 pub const fn seconds(us: u64) -> u64 {
     us.div_ceil(1_000_000)
 }
 
-/// Where a limit stands.
+/// The state of a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Nearest<'r> {
     /// The allowance that the limit belongs to.
     pub allowance: &'r Allowance,
-    /// The limit that decided or is nearest to its end.
+    /// The limit that decided, or that has least left.
     pub limit: &'r AllowanceLimit,
     /// The units that are left of the limit.
     pub remaining: u64,
-    /// How long until it is whole again.
+    /// Microseconds until the limit has its whole capacity again.
     pub reset_us: u64,
-    /// How long until there is more of it than now; 0 if it is whole.
+    /// Microseconds until one unit more is left than now; 0 if the whole capacity is left.
     pub more_us: u64,
 }
 

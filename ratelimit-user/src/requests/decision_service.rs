@@ -1,4 +1,4 @@
-//! Where all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
+//! The decision service, which all protocols ask: one engine, one clock, one set of counters. Nothing here knows a protocol.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,36 +28,36 @@ use crate::{
     store::{redis::StoreError, worker::Store},
 };
 
-/// Answers for every protocol.
+/// Answers the questions of all protocols.
 #[derive(Debug)]
 pub struct DecisionService {
     engine: Engine,
     clock: Clock,
-    /// Other hosts that count with this one.
+    /// The store and this host's leases, if hosts count together.
     together: Option<Together>,
     offenders: Offenders,
     complaints: Complaints,
-    /// Turns whose callers have hung up.
+    /// Turns in queues whose callers have hung up.
     turns: Arc<Turns>,
     latency: Latency,
     access: RwLock<Access>,
-    /// What an operator should know of the listeners, as sentences.
+    /// Warnings about the listeners for the operator, as sentences.
     warnings: RwLock<Vec<String>>,
 }
 
-/// Whom listeners believe.
+/// The peers that listeners believe.
 #[derive(Debug, Default)]
 struct Access {
     trusted_proxies: Vec<Prefix>,
 }
 
 impl DecisionService {
-    /// A decision service for a policy, that counts for itself.
+    /// Makes a decision service for a policy, without a store.
     pub fn new(policy: &Policy) -> Self {
         Self::with(policy, None)
     }
 
-    /// A service that shares limits with other hosts through a store.
+    /// Makes a decision service that shares limits with other hosts through a store.
     pub fn with(policy: &Policy, store: Option<Store>) -> Self {
         let name = policy.cluster().map_or(DEFAULT_NAME, |cluster| cluster.name());
         let clock = Clock::start();
@@ -77,7 +77,7 @@ impl DecisionService {
         decisions
     }
 
-    /// Follows a policy; one that is on another store than its own if the command line named one.
+    /// Follows a policy. A store that the command line named (`redis`) replaces the store of the policy.
     pub fn follow(&self, policy: &Policy, redis: Option<&StoreAddress>) {
         let policy = policy.clone().moved_to(redis);
         self.engine.follow(&policy, self.clock.now_us());
@@ -91,7 +91,7 @@ impl DecisionService {
         }
     }
 
-    /// Decides about a request, and hands the decision over. Nothing of it outlives that: rules may change any time.
+    /// Decides about a request, and passes the decision to `render`. The decision does not outlive the call, because rules may change at any time.
     pub async fn check<R>(
         &self,
         request: &Request<'_>,
@@ -116,7 +116,7 @@ impl DecisionService {
         Ok(render(&decision))
     }
 
-    /// The decision, whoever has to be asked.
+    /// Decides with the store if hosts count together, else on this host alone.
     async fn decide<'r>(
         &self,
         rules: &'r Rules,
@@ -133,8 +133,8 @@ impl DecisionService {
         }
     }
 
-    /// Looks whether requests fit that are all charged or none, without charging any, and hands over a decision about each. A key that several of them
-    /// count under is asked for what they cost together.
+    /// Looks whether requests fit that are charged all together or not at all, without charging any, and passes a decision about each to `render`. A counter
+    /// key of several requests is asked for their cost together.
     pub async fn peek_together<R>(
         &self,
         requests: &[(Request<'_>, Asking)],
@@ -154,7 +154,7 @@ impl DecisionService {
         }
         let mut told = Vec::with_capacity(requests.len());
         for (counters, (request, asking)) in keys.iter().zip(requests) {
-            // Nothing is charged for who only looks, and still it has to find what it asks about.
+            // A request that only looks is charged nothing, but the cost that it asks about must fit.
             let cost_of = |counter: &CounterKey<'_>| {
                 costs.get(&counter.hash.fingerprint).map_or(request.cost, |cost| request.cost.max(*cost))
             };
@@ -172,7 +172,7 @@ impl DecisionService {
             let decision = decision.unwrap_or(Decision::served(Outcome::Allowed, None));
             let decision = self.seated(counters, request, Asking::Peeking, decision);
             if !decision.outcome.is_served() {
-                // Nobody asks again about what is refused here, so this is where it counts.
+                // Nobody asks again about a request that is refused here, so the refusal is counted here.
                 self.note(counters.api, request, *asking, decision.outcome, now_us);
             }
             told.push(render(&decision));
@@ -180,7 +180,7 @@ impl DecisionService {
         Ok(told)
     }
 
-    /// Gives a decision the turn of somebody who has hung up, if there is one: an earlier turn, or one at all.
+    /// Replaces the turn of a request that waits or is refused by the turn of a caller that has hung up, if there is an earlier one.
     fn seated<'r>(
         &self,
         counters: &CounterKeys<'r>,
@@ -200,7 +200,7 @@ impl DecisionService {
         let seat = Seat::of(counters, request);
         let turn_us = match asking {
             Asking::Counted => self.turns.take(seat, own, now_us),
-            // A proxy that is given many at once does not wait.
+            // A proxy that asks for many requests at once does not wait for a turn.
             Asking::InBulk => None,
             Asking::Peeking => {
                 self.turns.first(seat, now_us).filter(|turn| own.is_none_or(|own| *turn < own))
@@ -212,14 +212,14 @@ impl DecisionService {
         }
     }
 
-    /// The turn of a request that waits for so long from now on; none if the policy has changed so that there is none.
+    /// Returns the turn of a request that waits for `wait_us` from now on; `None` if the policy has changed and the request has no counter keys any more.
     pub fn turn(&self, request: &Request<'_>, wait_us: u64) -> Option<Turn> {
         let (rules, now_us) = (self.engine.rules(), self.clock.now_us());
         let counters = self.engine.counter_keys(&rules, request, now_us).ok()?;
         Some(Turn::new(&self.turns, self.clock, Seat::of(&counters, request), now_us + wait_us))
     }
 
-    /// The decision, if nobody else has to be asked.
+    /// Decides without waiting for the store, if that is possible.
     fn at_once<'r>(
         &self,
         rules: &'r Rules,
@@ -236,8 +236,8 @@ impl DecisionService {
         }
     }
 
-    /// Gives back what a request was charged so long ago, an age of 0 being any; for a login: it succeeded. Nothing, and nobody is known, where
-    /// nothing was charged.
+    /// Gives back what a request was charged `age_us` ago; 0 is any age. For a login it says that the login succeeded, and the address is known from then
+    /// on. Where nothing was charged, nothing is given back and no address becomes known.
     pub async fn refund(&self, request: &Request<'_>, age_us: u64) -> Result<(), NotRefunded> {
         let (rules, now_us) = (self.engine.rules_for_long(), self.clock.now_us());
         // The refund goes to the counter keys that were charged. A pair of user and address that is known from now on was unknown then.
@@ -254,15 +254,15 @@ impl DecisionService {
         Ok(())
     }
 
-    /// Gives back what a request was charged that is not served. Not for logins: there it would mean that one succeeded.
+    /// Gives back what a request was charged that is not served. Does nothing for logins: a refund would say that the login succeeded.
     pub async fn give_back(&self, request: &Request<'_>) {
         if self.engine.rules().counter_keys(request).is_ok_and(|counters| counters.known.is_none()) {
-            // The question was good before. Rules that have changed since count nothing of it.
+            // The question was valid when it was charged. If the rules have changed since, there is nothing to give back.
             let _changed = self.refund(request, 0).await;
         }
     }
 
-    /// What all limits of a request together give at once, as the policy has them and not as a host without its store does; none where nothing limits it.
+    /// Returns the least capacity of all limits of a request, as the policy has them (not reduced while the store is away); `None` if nothing limits it.
     pub fn capacity(&self, request: &Request<'_>) -> Result<Option<u64>, BadRequest> {
         let rules = self.engine.rules();
         let counters = rules.counter_keys(request)?;
@@ -270,7 +270,7 @@ impl DecisionService {
         Ok(limits.map(|limit| limit.meter.capacity()).min())
     }
 
-    /// Forgets what was counted under the keys of a request: on this host at once, in the store as soon as it takes it. Nobody waits for that.
+    /// Forgets what was counted under the keys of a request: on this host at once, in the store as soon as it takes the reset. Does not wait for the store.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), NotReset> {
         let rules = self.engine.rules();
         if let Some(together) = &self.together {
@@ -284,29 +284,29 @@ impl DecisionService {
         self.engine.throttle(key, bucket, quantity, self.clock.now_us())
     }
 
-    /// Takes in that a question makes no sense, for the operator.
+    /// Logs a question that makes no sense, for the operator.
     pub fn complain(&self, why: &dyn std::fmt::Display) {
         self.complaints.hear(why, self.clock.now_us());
     }
 
-    /// Whether the word of this peer about the address of a caller counts.
+    /// Whether this peer is believed about the address of a caller.
     pub fn trusts(&self, peer: std::net::IpAddr) -> bool {
         let Ok(access) = self.access.read() else { return false };
         let peer = Prefix::masked(peer.to_canonical(), if peer.to_canonical().is_ipv4() { 32 } else { 128 });
         access.trusted_proxies.iter().any(|prefix| prefix.covers(&peer))
     }
 
-    /// What an operator should know of the listeners from now on.
+    /// Replaces the warnings about the listeners.
     pub fn warn(&self, warnings: Vec<String>) {
         *self.warnings.write().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
 
-    /// What an operator should know of the listeners.
+    /// The warnings about the listeners for the operator, as sentences.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The engine, for whoever looks at it.
+    /// The engine, to be looked at.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -339,11 +339,11 @@ impl DecisionService {
         }
     }
 
-    /// Why callers had better ask another host, if they had: the store has never worked here, and will not before somebody sets something right. One
-    /// that is gone is no reason: hosts give their shares, and all of them would be unready at once.
+    /// Returns why callers had better ask another host, or `None`. The reason is a store that has never worked here and needs somebody to set something
+    /// right. A store that has gone is no reason: hosts then give their shares, and all hosts would be unready at once.
     pub fn unready(&self) -> Option<String> {
         let condition = self.store()?.condition();
-        // A replica may become the master, but where it was found from the start on the address is more likely to be wrong.
+        // A replica may become the master later. A store that was a replica from the start on more likely has a wrong address, so that is a problem to report.
         let may_pass = |problem: &StoreError| problem.is_transient() && !problem.is_of_replica();
         if condition.has_worked || condition.problem.as_ref().is_some_and(may_pass) {
             return None;
@@ -354,22 +354,22 @@ impl DecisionService {
         })
     }
 
-    /// The way to the store, if there is one.
+    /// The handle of the store worker, if there is a store.
     pub fn store(&self) -> Option<&Store> {
         self.together.as_ref().map(Together::store)
     }
 
-    /// Addresses that are to be blocked, from now on; for one taker.
+    /// Takes the receiver of addresses that are to be blocked; `None` if somebody has taken it already.
     pub fn escalations(&self) -> Option<mpsc::Receiver<Offence>> {
         self.offenders.take()
     }
 
-    /// Counts a decision about a question of this time, and looks whether its caller has been refused for too long.
+    /// Counts a decision and its time, and looks whether the caller has been refused too often for too long.
     fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
         if asking == Asking::Peeking {
             return;
         }
-        // Naming an address in a question does not get it blocked.
+        // An address is only blocked if a trusted peer vouches for it: otherwise naming an address in a question would get it blocked.
         if let (false, true, Some(escalation), Some(ip)) =
             (outcome.is_served(), request.vouched, &api.escalation, request.ip)
         {

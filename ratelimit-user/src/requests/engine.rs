@@ -1,4 +1,4 @@
-//! The engine: rules, and what has been used of them. Any number of threads may ask it at once.
+//! The engine: rules, and the counters of keys. Any number of threads may ask it at once.
 
 use std::sync::{
     Arc,
@@ -32,7 +32,7 @@ pub struct Engine {
     headroom: AtomicBool,
 }
 
-/// One thread's way to an engine: it keeps the rules at hand, and looks for others before each decision at the price of reading one number.
+/// An engine as one thread uses it: the rules are at hand, and looking for newer rules before each decision costs the read of one number.
 #[derive(Debug)]
 pub struct Handle<'e> {
     engine: &'e Engine,
@@ -57,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// Follows a policy from the next request on. What was counted stays, but for limits whose algorithm or window is another: whatever limits
-    /// beside them come, go or move.
+    /// Follows a policy from the next request on. Counts stay, except those of limits whose algorithm or window changes. Other limits may come, go or move
+    /// beside a limit that stays.
     pub fn follow(&self, policy: &Policy, now_us: u64) {
         let next = Rules::new(policy, now_us).following(&self.rules.load(), now_us);
         self.rules.store(Arc::new(next));
@@ -69,12 +69,12 @@ impl Engine {
         self.headroom.store(headroom, Ordering::Relaxed);
     }
 
-    /// The rules in force: held while a decision is being looked at.
+    /// The rules in force, for as long as one decision is looked at.
     pub fn rules(&self) -> Guard<Arc<Rules>> {
         self.rules.load()
     }
 
-    /// For a thread that decides much.
+    /// Makes a handle for a thread that decides often.
     pub fn handle(&self) -> Handle<'_> {
         Handle { engine: self, rules: Cache::new(&self.rules) }
     }
@@ -90,7 +90,7 @@ impl Engine {
         Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, JudgeMode::Take))
     }
 
-    /// What would be decided.
+    /// Decides about a request without counting it.
     pub fn peek<'r>(
         &self,
         rules: &'r Rules,
@@ -100,7 +100,7 @@ impl Engine {
         Ok(self.judge(&self.counter_keys(rules, request, now_us)?, request, now_us, JudgeMode::Peek))
     }
 
-    /// The rules in force, to be kept for longer than a moment.
+    /// The rules in force, for longer than one decision.
     pub fn rules_for_long(&self) -> Arc<Rules> {
         self.rules.load_full()
     }
@@ -110,7 +110,7 @@ impl Engine {
         self.headroom.load(Ordering::Relaxed)
     }
 
-    /// The keys of a request. What only counts for addresses that the user has not logged in from is left out if it has.
+    /// Returns the counter keys of a request. If the user has logged in from the address lately, the key that other addresses share is left out.
     #[inline]
     pub fn counter_keys<'r>(
         &self,
@@ -125,7 +125,7 @@ impl Engine {
         Ok(counters)
     }
 
-    /// Decides about keys of this host alone.
+    /// Decides from the counters of this host alone.
     #[inline]
     pub fn judge<'r>(
         &self,
@@ -139,8 +139,8 @@ impl Engine {
         judge(counters, &mut locked, request, moment, mode)
     }
 
-    /// Gives back what a request was charged lately: it was not served, or a login did not fail. From then on its address counts as known to
-    /// the user. Whether anything was charged.
+    /// Gives back what a request was charged lately, because it was not served or because a login succeeded. From then on the address of a login is known
+    /// to its user. Returns whether anything was given back.
     pub fn refund(&self, rules: &Rules, request: &Request<'_>, now_us: u64) -> Result<bool, BadRequest> {
         let counters = self.counter_keys(rules, request, now_us)?;
         let back = self.give_back(&counters, request, 0, now_us);
@@ -150,7 +150,7 @@ impl Engine {
         Ok(back)
     }
 
-    /// Gives back what keys of this host alone were charged so long ago; an age of 0 is any. Whether anything was.
+    /// Gives back what counter keys of this host alone were charged `age_us` ago; 0 is any age. Returns whether anything was given back.
     pub fn give_back(
         &self,
         counters: &CounterKeys<'_>,
@@ -172,7 +172,7 @@ impl Engine {
                     }
                     _ => false,
                 };
-                // The end of a queue is where the last one stands. What comes back would be a second turn at its moment.
+                // While somebody waits in a queue, nothing is given back: the end of the queue would move to a moment at which somebody has a turn already.
                 if !somebody_waits {
                     back |= meter.refund(words, now_us, age_us, request.cost);
                 }
@@ -181,7 +181,7 @@ impl Engine {
         back
     }
 
-    /// Takes down that a user has logged in from where it asks.
+    /// Remembers that the user has logged in from the address of the request.
     pub fn know(&self, counters: &CounterKeys<'_>, now_us: u64) {
         let Some(known) = &counters.known else { return };
         let mut locked = self.table.lock(std::iter::once(&known.hash));
@@ -190,11 +190,11 @@ impl Engine {
         cells.words_mut(place)[0] = now_us + known.for_us;
     }
 
-    /// Forgets everything that was counted under the keys of a request: with the store, and by this host alone while the store was away.
+    /// Forgets what this host has counted under the keys of a request, also what it counted alone while the store was away.
     pub fn reset(&self, rules: &Rules, request: &Request<'_>) -> Result<(), BadRequest> {
         let counters = rules.counter_keys(request)?;
         self.forget(&counters, request);
-        // Each key by itself: a part of the store may have been away, and a key that this host refuses then says nothing of the others.
+        // Each key by itself: there is no key of this host alone where the host refuses everything without the store, and the other keys are still forgotten.
         for counter in counters.iter() {
             let one = counters
                 .only(|other| other.hash == counter.hash && std::ptr::eq(other.allowance, counter.allowance));
@@ -220,7 +220,7 @@ impl Engine {
         }
     }
 
-    /// Locks the keys of a request. The first question about a key after a change of its list of limits gives it what was counted under lists before.
+    /// Locks the keys of a request. After a change of its list of limits, a key without counts first takes over the counts of lists before.
     #[inline]
     fn lock(&self, counters: &CounterKeys<'_>, request: &Request<'_>, now_us: u64) -> Locked<'_> {
         let lock = || self.table.lock(counters.iter().map(|counter| &counter.hash));
@@ -247,7 +247,7 @@ impl Engine {
         let mut found = vec![None; allowance.limits.len()];
         for inheritance in allowance.inherits.iter().filter(|inheritance| now_us < inheritance.until_us) {
             let Some(past) = self.past_hash(counter, request, inheritance) else { continue };
-            // One lock at a time: whoever decides takes locks in an order that these are not in.
+            // Takes one lock at a time: decisions take their locks in an order that these keys do not follow.
             let mut locked = self.table.lock(std::iter::once(&past));
             let cells = locked.cells(past, inheritance.list.shape);
             if let Some(place) = cells.find(past.fingerprint) {
@@ -259,7 +259,7 @@ impl Engine {
         }
         let mut locked = self.table.lock(std::iter::once(&hash));
         let cells = locked.of(counter);
-        // Another thread may have asked for the same key meanwhile, and charged it.
+        // Another thread may have carried the counts over meanwhile, and charged the key.
         if cells.find(hash.fingerprint).is_none() {
             let place = cells.insert(hash.fingerprint);
             for (limit, words) in allowance.limits.iter().zip(found) {
@@ -269,7 +269,7 @@ impl Engine {
         }
     }
 
-    /// The key of a counter key under a list of limits before.
+    /// Returns the hash that a counter key had under a list of limits before.
     fn past_hash(
         &self,
         counter: &CounterKey<'_>,
@@ -297,11 +297,11 @@ impl Engine {
         throttle::take(cells, hash, bucket, quantity, now_us)
     }
 
-    /// How full the table is.
+    /// Returns how full the table is.
     pub fn usage(&self) -> Usage {
         self.table.usage()
     }
 }
 
-/// Until when an address is known.
+/// The words of a user and address that are known: until when, in microseconds since 1970.
 const KNOWN: Shape = Shape { words: 1, logs: 0 };

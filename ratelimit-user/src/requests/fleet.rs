@@ -1,4 +1,4 @@
-//! What one of many hosts gives when it cannot reach the store.
+//! The part of a limit that one of many hosts gives while it cannot reach the store.
 
 use super::allowance::AllowanceLimit;
 use crate::{meter::Meter, policy::Alone};
@@ -16,7 +16,7 @@ impl Fleet {
         Self { hosts: u64::from(hosts.max(1)), permille: permille.into() }
     }
 
-    /// The limits of a host that is alone, not laid out yet; none if it refuses everything then.
+    /// Returns the limits of a host that cannot reach the store, not laid out yet; `None` if it refuses everything then.
     pub(super) fn alone(self, rule: Alone, limits: &[AllowanceLimit]) -> Option<Vec<AllowanceLimit>> {
         let mut alone = Vec::with_capacity(limits.len());
         for limit in limits {
@@ -44,7 +44,7 @@ impl Fleet {
         }
     }
 
-    /// Takes out of a limit what all hosts keep for themselves.
+    /// Takes out of a limit the parts that all hosts keep for themselves.
     pub(super) fn keep_back(self, limit: &mut AllowanceLimit) {
         limit.meter = limit.meter.without_parts(self.permille, self.hosts);
         if let Some(margin) = &mut limit.margin {

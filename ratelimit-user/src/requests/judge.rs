@@ -14,10 +14,10 @@ use crate::{
     policy::OnRefusal,
 };
 
-/// The words of a key that is new, for every algorithm: a log that is empty has one.
+/// The words of a new key, enough for every algorithm. An empty log reads only the first.
 static FRESH: [u64; 64] = [0; 64];
 
-/// When, and how the host is.
+/// The time of a decision, and the state of the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// Microseconds since 1970.
@@ -26,29 +26,29 @@ pub(super) struct Moment {
     pub headroom: bool,
 }
 
-/// Whether something is taken.
+/// Whether a decision charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JudgeMode {
-    /// The request is to be served: it counts.
+    /// The request is charged if it is served.
     Take,
     /// The caller only wants to know what is left.
     Peek,
 }
 
-/// What the limits say together.
+/// What all limits of a request come to.
 #[derive(Default)]
 struct Finding {
     /// Units that the request takes if it is served.
     taken: u64,
-    /// The longest wait of a limit that refuses.
+    /// The longest wait of a limit that refuses, in microseconds.
     retry_us: Option<u64>,
-    /// The longest wait of a limit that delays.
+    /// The longest wait of a limit that delays, in microseconds.
     wait_us: u64,
     margin: bool,
     deprioritised: bool,
-    /// The limit that refuses longest, or has least left: which counter key, which limit, what is left.
+    /// The limit that refuses longest, or has least left: index of its counter key, index among the limits, units left.
     nearest: Option<(usize, usize, u64)>,
-    /// The limits of each counter key that refuse.
+    /// For each counter key, a bit for each limit that refuses.
     violated: [u64; MAX_COUNTER_KEYS],
 }
 
@@ -60,7 +60,7 @@ pub(super) fn judge<'r>(
     moment: Moment,
     mode: JudgeMode,
 ) -> Decision<'r> {
-    // A peek is shown what is left, not what would be.
+    // A peek is told what is left now, not what would be left after the request.
     let taken = if mode == JudgeMode::Take { request.cost } else { 0 };
     let mut finding = Finding { taken, ..Finding::default() };
     let mut places = [None; MAX_COUNTER_KEYS];
@@ -80,7 +80,7 @@ pub(super) fn judge<'r>(
         let place = cells.find_again(places[at], counter.hash.fingerprint);
         let (in_force, words) = (limit.in_force(moment.headroom), words(cells, place, limit));
         let reset_us = in_force.meter.reset(words, moment.now_us);
-        // Who was refused is served again from the margin too; who was served is told when what remains, which has nothing of the margin, grows.
+        // A refused request may be served from the margin, too, so any next unit counts. A served request is told of `remaining`, which has no units of the margin.
         let more_us = match outcome.is_served() {
             true => in_force.more_below(words, moment.now_us),
             false => in_force.more(words, moment.now_us),
@@ -119,7 +119,7 @@ fn look(
         let fits = left >= needed;
         match allowance.on_limit {
             OnRefusal::Delay(longest) => {
-                // Who finds a place in a queue comes when it is its turn; who finds none may come again when there is one.
+                // A request that finds room in a queue waits for its turn; a request that finds none may come again when there is room.
                 let turn_us = match in_force.meter.bucket() {
                     Some(bucket) if limit.queue && fits => Some(bucket.turn(words, now_us)),
                     _ => None,
@@ -141,7 +141,7 @@ fn look(
             OnRefusal::Refuse | OnRefusal::Deprioritise => {
                 let is_above = in_force.is_wide && below < request.cost;
                 finding.margin |= is_above;
-                // What is above is taken from the margin of a bucket, and from all of a window.
+                // In a bucket, a request above the limit takes nothing below the margin. In a window, it takes from all units.
                 let remaining = match in_force.meter {
                     Meter::Soft(_) if is_above => below.min(left - taken),
                     _ => below.saturating_sub(taken),
@@ -193,7 +193,7 @@ impl Finding {
     }
 }
 
-/// Charges every key, and notes where it is.
+/// Charges every key, and records its place in the table.
 fn charge(
     counters: &CounterKeys<'_>,
     locked: &mut Locked<'_>,
@@ -203,7 +203,7 @@ fn charge(
     outcome: Outcome,
 ) {
     for (counter, place) in counters.iter().zip(places) {
-        // What passes although it is above its limit is not counted there: else it would never come below it again.
+        // A request that passes above its limit is not counted there, or the key would never come below its limit again.
         let exempt =
             outcome == Outcome::Deprioritised && counter.allowance.on_limit == OnRefusal::Deprioritise;
         if exempt {
@@ -223,7 +223,7 @@ fn charge(
     }
 }
 
-/// Charges a key that keeps every unit of some limits: what it keeps grows with that, and the logs of others may have to make way.
+/// Charges a key with logs. Its rings may grow, and keys with other logs may then have to make way.
 fn charge_with_logs(
     counter: &CounterKey<'_>,
     locked: &mut Locked<'_>,

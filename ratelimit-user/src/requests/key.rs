@@ -5,16 +5,16 @@ use std::{borrow::Cow, fmt::Write as _, hash::Hasher as _, net::IpAddr};
 use ring::digest::{SHA256, digest};
 use siphasher::sip::SipHasher13;
 
-/// Limits that one request can have at once: an API's and a plan's, or the three of a login and a plan's.
+/// The most counter keys of one request: an API's and a plan's, or the three of a login and a plan's.
 pub const MAX_COUNTER_KEYS: usize = 4;
 
-/// The longest name that the store has in full, in bytes. Longer ones are there as what they hash to.
+/// The longest part that keys of the store have in full, in bytes. Longer parts are there as their hash.
 pub const MAX_PART: usize = 1_024;
 
-/// Stands before two digits of a byte that is no text. Unicode promises that it is no character.
+/// Begins an escaped byte, before its two hexadecimal digits. Unicode guarantees that this code point is not a character.
 const ESCAPE: char = '\u{10ffff}';
 
-/// A name of any bytes as text; two that differ stay two. Text stays as it is.
+/// Makes text of a name of any bytes. Different names make different texts, and text stays as it is.
 pub fn named(bytes: &[u8]) -> Cow<'_, str> {
     match plain(bytes) {
         Some(text) => Cow::Borrowed(text),
@@ -22,7 +22,7 @@ pub fn named(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// A name that is text already.
+/// Returns a name that is text already, without the escape character.
 pub fn plain(bytes: &[u8]) -> Option<&str> {
     // Looking for the escape character takes longer than seeing that there is none: most names are ASCII.
     std::str::from_utf8(bytes).ok().filter(|text| text.is_ascii() || !text.contains(ESCAPE))
@@ -50,17 +50,17 @@ fn escape(name: &mut String, byte: u8) {
 /// A key as a number of 64 bits: with a million keys, two are taken for one with a chance of about 1 in 37 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hash {
-    /// What tells it from others; never 0.
+    /// The number that stands for the parts of the key; never 0.
     pub fingerprint: u64,
 }
 
 impl Hash {
-    /// The key of these parts where they are counted apart: for one host, or under another list of limits.
+    /// Returns the key of these parts where they are counted apart: for one host, or under another list of limits.
     pub fn salted(self, salt: u64) -> Self {
         Self { fingerprint: (self.fingerprint ^ salt).max(1) }
     }
 
-    /// Which of so many parts of a table it is in. From its last bits: a place within the part comes from the first ones of its halves.
+    /// Returns which of `shards` parts of a table has the key. It depends on the last bits; the place within a part depends on the first bits of both halves.
     pub fn shard(self, shards: usize) -> usize {
         (self.fingerprint % shards as u64) as usize
     }
@@ -73,7 +73,7 @@ pub struct KeyHasher {
 }
 
 impl Default for KeyHasher {
-    /// A secret of its own, from the system.
+    /// Makes a hasher with a secret of its own, from the system.
     fn default() -> Self {
         use std::hash::BuildHasher as _;
         let random = || std::collections::hash_map::RandomState::new().hash_one(0_u8);
@@ -82,12 +82,12 @@ impl Default for KeyHasher {
 }
 
 impl KeyHasher {
-    /// With a secret that is known, for tests.
+    /// Makes a hasher with a known secret, for tests.
     pub fn known(secret: (u64, u64)) -> Self {
         Self { secret }
     }
 
-    /// A key that begins with a number.
+    /// Begins a key with a number.
     pub fn begin(&self, seed: u64) -> HashedKey {
         let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u64(seed);
@@ -95,30 +95,30 @@ impl KeyHasher {
     }
 }
 
-/// Whatever takes in the parts of a key. Two lists of parts that differ are two keys, wherever one part ends.
+/// Takes the parts of a key. Different lists of parts are different keys, wherever one part ends.
 pub trait KeyWriter {
-    /// Takes in a name.
+    /// Adds a name.
     fn text(&mut self, text: &str);
-    /// An address, or the network around it.
+    /// Adds an address, or the network around it.
     fn address(&mut self, ip: IpAddr);
-    /// A name that was not given: all who give none are one.
+    /// Adds the mark of a missing name, which all requests without a name share.
     fn nobody(&mut self);
 }
 
-/// A key on its way to a number.
+/// A key whose parts are being hashed.
 #[derive(Debug)]
 pub struct HashedKey {
     hasher: SipHasher13,
 }
 
 impl HashedKey {
-    /// The number of a key that ends with these bytes.
+    /// Ends the key with these bytes, and returns its hash.
     pub fn bytes(mut self, bytes: &[u8]) -> Hash {
         self.hasher.write(bytes);
         self.finish()
     }
 
-    /// The hash of all parts.
+    /// Returns the hash of all parts.
     pub fn finish(self) -> Hash {
         Hash { fingerprint: self.hasher.finish().max(1) }
     }
@@ -127,7 +127,7 @@ impl HashedKey {
 impl KeyWriter for HashedKey {
     fn text(&mut self, text: &str) {
         self.hasher.write(text.as_bytes());
-        // Behind a text stands how long it was: ("ab", "c") is not ("a", "bc").
+        // The length follows the text, so that ("ab", "c") is not ("a", "bc").
         self.hasher.write_u32(text.len() as u32);
     }
 
@@ -140,21 +140,21 @@ impl KeyWriter for HashedKey {
     }
 
     fn nobody(&mut self) {
-        // No text is as long.
+        // No text has this length.
         self.hasher.write_u32(u32::MAX);
     }
 }
 
-/// A key as text. Parts are kept apart by `/`, which names have as `%2f`; `%` alone is nobody, and behind `%x` stands what a long name hashes to.
+/// A key as text. `/` separates parts, and is `%2f` within names. `%` alone is a missing name, and the hash of a long name follows `%x`.
 #[derive(Debug, Default)]
 pub struct TextKey {
     text: String,
-    /// The first part: what hosts of the store are chosen by.
+    /// Where the first part ends. Servers of the store are chosen by the first part.
     first: Option<usize>,
 }
 
 impl TextKey {
-    /// The first part, and all others behind it.
+    /// Returns the first part, and all parts behind it.
     pub fn split(&self) -> (&str, &str) {
         let first = self.first.unwrap_or(self.text.len());
         let (first, rest) = self.text.split_at(first);

@@ -1,13 +1,13 @@
-//! How long decisions took, from the question to the answer: the store is in it, but not how long a delayed request is held.
+//! How long decisions took, from the question to the answer. The time includes the store, but not how long a delayed request is held.
 
 use super::striped::Striped;
 use crate::requests::status::{DecisionTimes, TimeCount};
 
-/// Upper ends of what is counted together: most decisions take less than the first, and the store has to answer within the last.
+/// The longest times that are counted together, in microseconds: most decisions take less than the first, and the store has to answer within the last.
 const BOUNDS_US: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 25_000, 100_000];
-/// Where those are counted that took longer than all of them.
+/// The index of the number of decisions that took longer than all bounds.
 const LONGER: usize = BOUNDS_US.len();
-/// Where all of it is added up.
+/// The index of the sum of all times, in microseconds.
 const TOTAL: usize = LONGER + 1;
 
 /// The times of all decisions.
@@ -17,14 +17,14 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// Records one decision that took so many microseconds.
+    /// Records one decision that took `us` microseconds.
     pub(super) fn record(&self, us: u64) {
         let at = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(LONGER);
         self.numbers.add(at, 1);
         self.numbers.add(TOTAL, us);
     }
 
-    /// All so far.
+    /// Returns the times of all decisions so far.
     pub(super) fn times(&self) -> DecisionTimes {
         let at_most_us = BOUNDS_US.into_iter().map(Some).chain([None]);
         let counts = at_most_us.enumerate();

@@ -1,4 +1,4 @@
-//! What this host holds of one key: units that it may spend without asking, until when, and when it asks for more. Pure: clock and answers are arguments.
+//! The lease of one key on this host: units that may be spent without asking, until when, and when to ask for more. Pure: clock and answers are arguments.
 
 mod denied;
 mod talk;
@@ -8,19 +8,19 @@ mod tests;
 use self::{denied::Denied, talk::Talk};
 use crate::store::{ask::Told, exchange::Entry};
 
-/// What a host asks for at first, as a part of what a key may have. Keys that may have less than this many units are never held beforehand: the
-/// store decides about each of their requests.
+/// A host asks at first for one part in this many of the units that a key may have at once. A key that may have fewer units than this is never leased:
+/// the store decides about each of its requests.
 pub const PORTION: u64 = 64;
-/// The most that a host asks for, as a part of what a key may have.
+/// A host asks at most for one part in this many of the units that a key may have at once.
 pub(super) const MOST: u64 = 8;
-/// A lease of which less than this part is left is renewed before somebody has to wait for it.
+/// A lease is renewed when less than one part in this many of its units is left, before somebody has to wait for more.
 const LOW: u64 = 4;
-/// A lease that ends within this part of its life is renewed, too.
+/// A lease is renewed when less than one part in this many of its life is left.
 const LATE: u64 = 16;
-/// A refusal is believed for so long at most: others may give something back.
+/// Microseconds that a refusal is believed at most: others may give something back.
 const BELIEVED_US: u64 = 1_000_000;
 
-/// A lease, and what was last heard of its key. What every decision looks at is here and small: most of them wait for memory.
+/// A lease, and the last answer of the store about its key. All that every decision looks at is here and small, because most decisions wait for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestLease {
     /// Units that may be spent.
@@ -35,11 +35,11 @@ pub struct RequestLease {
     renew_below: u64,
     /// Until when a refusal is believed.
     denied_until_us: u64,
-    /// What was free at the store when it last answered.
+    /// Units of the nearest limit that were free at the store when it last answered.
     free: u64,
-    /// When the store last answered.
+    /// When the store last answered, in microseconds since 1970.
     told_us: u64,
-    /// Which limit was nearest to its end when the store last answered.
+    /// The index of the nearest limit when the store last answered.
     nearest: u32,
     /// Whether an entry is on its way to the store, or its answer on the way back.
     under_way: bool,
@@ -55,7 +55,7 @@ pub struct Left {
     pub used: u64,
     /// Units that were free at the store when it last answered.
     pub free: u64,
-    /// When the store last answered.
+    /// When the store last answered, in microseconds since 1970.
     pub told_us: u64,
     /// The limit that was nearest to its end.
     pub nearest: usize,
@@ -97,8 +97,8 @@ impl RequestLease {
         known_here
     }
 
-    /// How long a request that needs so many units is still refused, if the store has said so under the terms that hold now, and a bit for each limit that refuses
-    /// it. Under other terms the store has to be asked.
+    /// Returns for how many microseconds a request that needs `needed` units is still refused, and a bit for each limit that refuses it, if the store has
+    /// refused it under these terms. Under other terms the store has to be asked.
     pub fn denies(&self, needed: u64, terms: u64, now_us: u64) -> Option<(u64, u64)> {
         if now_us >= self.denied_until_us {
             return None;
@@ -106,8 +106,8 @@ impl RequestLease {
         self.talk.denied.of(needed, terms, now_us)
     }
 
-    /// What to tell the store about this key when it is asked about a request that needs so many units, if the key may have `capacity` at once.
-    /// Nothing while an answer is under way, and nothing if there is enough for that request and for long: others may lack something.
+    /// Returns the entry about this key for a question about a request of `units` units, if the key may have `capacity` at once. The entry is empty while
+    /// an answer is under way, and while enough is held for that request and for long, because other hosts may lack units.
     pub fn ask(&mut self, units: u64, capacity: u64, now_us: u64) -> Entry {
         if self.under_way || self.talk.unanswered.is_some() {
             return self.say_again(now_us).unwrap_or_default();
@@ -128,12 +128,12 @@ impl RequestLease {
         self.say(self.talk.portion, capacity, now_us)
     }
 
-    /// Whether there is enough for now and not for long.
+    /// Whether the lease ends soon, or little of it is left, and no entry is under way.
     pub fn is_due(&self, now_us: u64) -> bool {
         !self.under_way && (now_us >= self.renew_us || self.held < self.renew_below)
     }
 
-    /// What to tell the store about a lease that is due. Nobody waits for the answer: what is held may be spent in the meantime.
+    /// Returns the entry for a lease that is due. Nobody waits for the answer: held units may be spent in the meantime.
     pub fn renew(&mut self, capacity: u64, now_us: u64) -> Option<Entry> {
         if !self.is_due(now_us) {
             return None;
@@ -147,12 +147,12 @@ impl RequestLease {
             self.talk.shrink(self.held);
         }
         self.talk.fit(capacity);
-        // What is too much goes back.
+        // Units beyond the portion go back to the store.
         self.held = self.held.min(self.talk.portion);
         Some(self.say(self.talk.portion - self.held, capacity, now_us))
     }
 
-    /// How long a lease lasts that the store grants for the last entry.
+    /// How long the lease lasts that the store grants for the last entry, in microseconds.
     pub fn life_us(&self) -> u64 {
         self.talk.life_us
     }
@@ -176,10 +176,10 @@ impl RequestLease {
         Some(entry)
     }
 
-    /// Takes in the answer to an entry. What is granted to an entry that was said again lasts from its first time on.
+    /// Takes the answer to an entry. What is granted for an entry that was sent again lasts from when it was first sent.
     pub fn answer(&mut self, said: &Entry, told: &Told, now_us: u64) {
         if !self.talk.awaits(said) {
-            // Answers may be taken in later than answers that the store gave after them, which count what these do.
+            // An answer may arrive here after answers that the store gave later, and those include it.
             if told.heard >= self.talk.answered() {
                 self.talk.coming = self.talk.granted_unanswered(told, self.held, self.used);
                 self.learn(told, told.heard, now_us);
@@ -187,7 +187,7 @@ impl RequestLease {
             return;
         }
         if self.talk.free_since >= said.sequence {
-            // The store said what is free after it granted this, and did not count as free what it had granted.
+            // The number of free units is from after this grant, and does not count the granted units as free.
             self.free = (self.free + self.talk.coming).saturating_sub(told.granted);
         } else {
             self.learn(told, said.sequence, now_us);
@@ -196,7 +196,7 @@ impl RequestLease {
         (self.talk.unanswered, self.under_way) = (None, false);
         self.used -= said.used.min(self.used);
         if now_us >= self.expires_us {
-            // What was left ran out while the answer was under way.
+            // The held units have expired while the answer was under way.
             self.held = 0;
         }
         let expires_us = self.talk.expires_us();
@@ -210,7 +210,7 @@ impl RequestLease {
         }
     }
 
-    /// Remembers what the store said of the key after it had heard the entry of this number.
+    /// Remembers what the store told of the key when `heard` was the last entry that it had heard.
     fn learn(&mut self, told: &Told, heard: u64, now_us: u64) {
         self.talk.free_since = heard;
         (self.free, self.told_us, self.nearest) = (told.free, now_us, told.nearest as u32);
@@ -223,13 +223,13 @@ impl RequestLease {
         }
     }
 
-    /// Believes a refusal under these terms.
+    /// Remembers a refusal under these terms.
     pub fn deny(&mut self, needed: u64, terms: u64, (wait_us, violated): (u64, u64), now_us: u64) {
         self.denied_until_us = now_us + wait_us.min(BELIEVED_US);
         self.talk.denied = Denied::new(needed, terms, (wait_us, violated), now_us);
     }
 
-    /// Believes no refusal any more: something has been given back.
+    /// Forgets the last refusal, because something has been given back.
     pub fn hope(&mut self) {
         self.denied_until_us = 0;
     }
@@ -239,21 +239,21 @@ impl RequestLease {
         (self.held, self.used, self.denied_until_us) = (0, 0, 0);
     }
 
-    /// What was last known to be left.
+    /// Returns what is left of the key as far as this host knows.
     pub fn left(&self, now_us: u64) -> Left {
         let held = if now_us < self.expires_us { self.held } else { 0 };
         let held = if self.under_way { held + self.talk.coming } else { held };
         Left { held, used: self.used, free: self.free, told_us: self.told_us, nearest: self.nearest as usize }
     }
 
-    /// Whether nothing is lost without this lease.
+    /// Whether the lease can be dropped and nothing is lost.
     pub fn is_idle(&self, now_us: u64) -> bool {
         self.talk.is_forgotten(now_us) && !self.under_way && self.denied_until_us < now_us
     }
 }
 
-/// How much earlier than necessary a lease of this moment is renewed: up to half of its life, as good as at random. Leases that were taken at once,
-/// after a start or after the store was away, are not all renewed at once.
+/// Returns how many microseconds earlier than necessary a lease is renewed: up to half of its life, as good as at random. Leases that were taken at one
+/// moment, after a start or after the store was away, are so not all renewed at one moment.
 fn spread_us(sent_us: u64, life_us: u64) -> u64 {
     const STEPS: u64 = 1_024;
     life_us / 2 * (sent_us % STEPS) / STEPS

@@ -16,27 +16,27 @@ pub struct RequestLeases {
     shards: Box<[Mutex<LeaseShard>]>,
 }
 
-/// Some of them.
+/// The leases of one shard.
 #[derive(Debug, Default)]
 struct LeaseShard {
-    /// By the fingerprints of their keys, which nobody can choose.
+    /// Leases by the fingerprints of their keys, which nobody can choose.
     leases: HashMap<u64, RequestLease, foldhash::fast::RandomState>,
-    /// When it was last looked for some that are not needed any more.
+    /// When idle leases were last removed, in microseconds since 1970.
     swept_us: u64,
 }
 
-/// Time between two such looks at a shard that is full: they take as long as it is large.
+/// Microseconds between two removals of idle leases from a full shard: each looks at all leases of the shard.
 const SWEEP_US: u64 = 1_000_000;
 
 impl RequestLeases {
-    /// Leases of about so many keys at most.
+    /// Makes room for the leases of about `keys` keys at most.
     pub fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { most: (keys as usize).div_ceil(SHARDS).max(1), shards }
     }
 
-    /// Looks at the lease of a key, or changes it. Nothing where there is no room for one more: the store then decides about every request of
-    /// that key.
+    /// Calls `look` with the lease of a key, which may be new. `None` where there is no room for one more lease: the store then decides about every
+    /// request of that key.
     pub fn with<R>(&self, hash: Hash, now_us: u64, look: impl FnOnce(&mut RequestLease) -> R) -> Option<R> {
         let mut shard = self.shard(hash);
         let LeaseShard { leases, swept_us } = &mut *shard;
@@ -52,7 +52,7 @@ impl RequestLeases {
         Some(look(leases.entry(hash.fingerprint).or_default()))
     }
 
-    /// Looks at the lease of a key, if there is one.
+    /// Calls `look` with the lease of a key, if there is one.
     pub fn with_known<R>(&self, hash: Hash, look: impl FnOnce(&mut RequestLease) -> R) -> Option<R> {
         self.shard(hash).leases.get_mut(&hash.fingerprint).map(look)
     }
@@ -61,12 +61,12 @@ impl RequestLeases {
         locked(&self.shards[hash.shard(SHARDS)])
     }
 
-    /// How many keys there is something known of.
+    /// The number of keys that have a lease.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| locked(shard).leases.len()).sum()
     }
 
-    /// Whether nothing is known of any.
+    /// Whether no key has a lease.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! What was counted under policies before this one. A limit that stays in force keeps it, whatever limits beside it come, go or move.
+//! What was counted under earlier policies. A limit that stays in force keeps its counts, whatever limits beside it come, go or move.
 //!
 //! ```text
 //! list in force: 12/min 10/hour  <-- list before: 10/hour 100/day  <-- before that: 10/hour
@@ -6,12 +6,12 @@
 //!                       +-- the newest list that counted this key under this limit
 //! ```
 //!
-//! The words of all limits of a key lie together, so another list of limits has places of its own, and nobody can tell from a place whose it is. What
-//! was counted is therefore carried over when somebody asks: a key without a place takes, for each of its limits, the words of the newest list
-//! before that has both the limit and the key. A list that comes back is a new one, because what it counted then has gone on elsewhere since.
+//! The words of all limits of a key lie together, so another list of limits has places of its own, and a place does not tell which key it belongs to.
+//! Counts are therefore carried over when somebody asks: a key without a place takes, for each of its limits, the words of the newest list before that
+//! has both the limit and the key. A list that comes back is a new list, because its counts have gone on under other lists since.
 //!
-//! A log keeps every unit, so its words have room for the largest amount that it had and of which something may still count. Another amount within
-//! that room changes no place.
+//! The words of a log have room for the largest amount that the limit has had and of which something may still count. A change of the amount within
+//! that room moves no key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,14 +21,14 @@ use super::{
 };
 use crate::{meter::Meter, policy::OnRefusal};
 
-/// Lists before the one in force that are looked at. A key that nobody asked about through as many changes of its list starts anew.
+/// The most lists before the one in force that are looked at. A key that nobody asked about through as many changes of its list starts anew.
 const MOST_PAST: usize = 16;
 /// Allowances that are remembered after the policy has dropped them.
 const MOST_DROPPED: usize = 10_000;
-/// Any odd number does whose multiples differ.
+/// An odd number, so that its multiples differ.
 const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The name of an allowance through changes of the policy, and which one it is of those with that name.
+/// The name of an allowance through changes of the policy, and its number among the allowances of that name.
 type Ancestry = (String, usize);
 
 /// All allowances that have been in force.
@@ -43,7 +43,7 @@ struct Lineage {
     /// How many lists there were before the one in force.
     number: u64,
     in_force: Arc<PastList>,
-    /// The newest first.
+    /// The lists before, the newest first.
     past: Vec<Past>,
 }
 
@@ -53,12 +53,12 @@ struct Past {
     until_us: u64,
 }
 
-/// A list of limits, and where its keys are.
+/// A list of limits, and what its keys are found by.
 #[derive(Debug)]
 pub(super) struct PastList {
-    /// What the keys of the list begin with.
+    /// The seed of the hashes of the list's keys.
     pub(super) seed: u64,
-    /// What sets the keys of the list apart from those of other lists.
+    /// Separates the keys of the list from those of other lists.
     pub(super) salt: u64,
     pub(super) shape: Shape,
     limits: Vec<PastLimit>,
@@ -69,11 +69,11 @@ struct PastLimit {
     kin: String,
     meter: Meter,
     at: usize,
-    /// Larger amounts that it had before, if it keeps every unit.
+    /// Larger amounts that a log has had before.
     amounts: Vec<PastAmount>,
 }
 
-/// What a limit once had at most, and until when something of that may still count.
+/// An amount that a limit has had, and until when something of it may still count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PastAmount {
     units: u64,
@@ -84,14 +84,14 @@ struct PastAmount {
 #[derive(Debug)]
 pub(super) struct Inheritance {
     pub(super) list: Arc<PastList>,
-    /// Until when something of it may still count.
+    /// Until when something of the list may still count, in microseconds since 1970.
     pub(super) until_us: u64,
-    /// For each limit in force the one that it goes on with.
+    /// For each limit in force, the index of the limit in the list whose counts it takes over.
     from: Vec<Option<usize>>,
 }
 
 impl Lineages {
-    /// Has each allowance go on from what is remembered of it.
+    /// Gives each allowance what is remembered of it, and returns what is to be remembered from now on.
     pub(super) fn following(before: &Self, allowances: &mut [Allowance], now_us: u64) -> Self {
         let mut all = HashMap::with_capacity(before.all.len().max(allowances.len()));
         let mut ordinals: HashMap<String, usize> = HashMap::new();
@@ -152,7 +152,7 @@ impl Lineage {
     }
 }
 
-/// Sees that the logs of an allowance have room for what they may have counted under lists before. Returns the larger amounts of each limit.
+/// Makes room in the logs of an allowance for what they may have counted under lists before. Returns the larger amounts of each limit.
 fn make_room<'l>(
     allowance: &mut Allowance,
     replaced: impl Iterator<Item = (&'l PastList, u64)>,
@@ -185,7 +185,8 @@ fn make_room<'l>(
     amounts
 }
 
-/// Leaves the largest first, each of which counts for longer than all larger ones. Of too many, the largest counts for as long as the one behind it.
+/// Sorts amounts, the largest first, and keeps those that count for longer than all larger ones. If too many remain, the two largest become one: the
+/// larger amount, until the later moment.
 fn shorten(amounts: &mut Vec<PastAmount>) {
     amounts.sort_unstable_by_key(|amount| std::cmp::Reverse((amount.units, amount.until_us)));
     let mut longest_us = 0;
@@ -199,7 +200,7 @@ fn shorten(amounts: &mut Vec<PastAmount>) {
     }
 }
 
-/// What sets the keys of the list with this number apart. The first list of keys that the store has as well has none: leases go by them.
+/// Returns the salt of the list with this number. The first list of shared keys has none, because leases are found by hashes without a salt.
 fn salt(allowance: &Allowance, number: u64) -> u64 {
     SALT.wrapping_mul(2 * number + u64::from(allowance.is_for_one_host))
 }
@@ -215,7 +216,7 @@ impl PastList {
         Self { seed: allowance.seed, salt: allowance.salt, shape: allowance.shape, limits: limits.collect() }
     }
 
-    /// Whether words that were written under this list mean the same under that one.
+    /// Whether words that were written under this list mean the same under the list of `allowance`.
     fn is_laid_out_as(&self, allowance: &Allowance) -> bool {
         let same = |(past, limit): (&PastLimit, &AllowanceLimit)| {
             past.at == limit.at && past.meter.layout() == limit.widest().layout()
@@ -225,7 +226,7 @@ impl PastList {
             && self.limits.iter().zip(&allowance.limits).all(same)
     }
 
-    /// For how long something of it counts.
+    /// Returns for how many microseconds something of the list counts, waits in a queue included.
     fn lasts_us(&self, allowance: &Allowance, now_us: u64) -> u64 {
         let waits_us = match allowance.on_limit {
             OnRefusal::Delay(longest) => longest.as_micros() as u64,
@@ -235,8 +236,8 @@ impl PastList {
         longest.unwrap_or(0).saturating_add(waits_us)
     }
 
-    /// Which of its limits each limit of another list goes on with: one with the very same numbers, else the first of the same algorithm and window
-    /// that no other goes on with.
+    /// Returns for each limit of `heir` the index of the limit here whose counts it takes over: a limit with equal numbers, else the first with the same
+    /// algorithm and window that no other limit has taken.
     fn kin_of(&self, heir: &Self) -> Vec<Option<usize>> {
         let mut from = vec![None; heir.limits.len()];
         let mut is_taken = vec![false; self.limits.len()];
@@ -257,7 +258,7 @@ impl PastList {
 }
 
 impl Inheritance {
-    /// What a key at this place of the list's table has counted, in words of each limit in force, but for limits that have been found already.
+    /// Writes to `found` what a key at this place of the list's table has counted, in words of each limit in force. Limits that have been found stay as they are.
     pub(super) fn carry(
         &self,
         past: &Cells,

@@ -1,4 +1,4 @@
-//! Leases that are renewed while they last: whoever asks is answered from what is held, and the store is told in its own time.
+//! Leases that are renewed while they last: requests are served from held units, and the store is asked in the background.
 
 use super::{
     counter_keys::CounterKeys,
@@ -20,7 +20,7 @@ pub struct Renewal {
     pub inquiry: Inquiry,
 }
 
-/// Renews those leases of a request that do not last for long. Each has to be settled, with an answer or without.
+/// Begins to renew those leases of a request that end soon or have little left. Each renewal has to be settled by `answered` or `failed`.
 pub fn due(
     counters: &CounterKeys<'_>,
     request: &Request<'_>,
@@ -42,12 +42,12 @@ pub fn due(
 }
 
 impl Renewal {
-    /// Takes in what the store said.
+    /// Passes the answer of the store to the lease.
     pub fn answered(&self, told: &Told, leases: &RequestLeases, now_us: u64) {
         leases.with_known(self.hash, |lease| lease.answer(&self.inquiry.ask.lease, told, now_us));
     }
 
-    /// Takes in that it said nothing.
+    /// Tells the lease that the store did not answer.
     pub fn failed(&self, leases: &RequestLeases) {
         leases.with_known(self.hash, |lease| lease.failed(&self.inquiry.ask.lease));
     }

@@ -13,12 +13,12 @@ use crate::{
     },
 };
 
-/// Leases that wait for it at most. One more is renewed later, or when somebody has to wait for it.
+/// The most leases that wait to be renewed. One more is renewed later, or when somebody has to wait for it.
 const QUEUE: usize = 10_000;
 /// How long renewals are gathered: a call of the store with many of them costs it far less than many calls, and nobody waits.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// The way to whoever renews them.
+/// The queue of the task that renews leases.
 #[derive(Debug)]
 pub(super) struct Renewals {
     queue: mpsc::Sender<Renewal>,
@@ -26,14 +26,14 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    /// Begins, on the thread of the store.
+    /// Starts the task, on the thread of the store worker.
     pub(super) fn begin(store: &Store, leases: &Arc<RequestLeases>, clock: Clock) -> Self {
         let (queue, due) = mpsc::channel(QUEUE);
         store.runtime().spawn(run(store.clone(), Arc::clone(leases), clock, due));
         Self { queue, leases: Arc::clone(leases) }
     }
 
-    /// Renews a lease when it can.
+    /// Queues a lease for renewal. The renewal fails if the queue is full.
     pub(super) fn push(&self, renewal: Renewal) {
         if let Err(refused) = self.queue.try_send(renewal) {
             refused.into_inner().failed(&self.leases);
@@ -41,7 +41,7 @@ impl Renewals {
     }
 }
 
-/// Ends when nobody can have any more leases renewed.
+/// Renews leases until the queue is closed.
 async fn run(store: Store, leases: Arc<RequestLeases>, clock: Clock, mut queue: mpsc::Receiver<Renewal>) {
     let mut due = Vec::with_capacity(LINES);
     while queue.recv_many(&mut due, LINES).await > 0 {

@@ -13,11 +13,11 @@ pub struct Request<'a> {
     pub api: &'a str,
     /// The address that the request comes from.
     pub ip: Option<IpAddr>,
-    /// Whether whoever says so is believed so far that the address may be blocked for what it asks.
+    /// Whether a trusted peer vouches for the address, so that the address may be blocked for its requests.
     pub vouched: bool,
-    /// How much it counts.
+    /// The units that the request takes.
     pub cost: u64,
-    /// How much it matters.
+    /// How much the request matters.
     pub priority: Priority,
     /// Further parts of the key, by name.
     pub parts: &'a [(&'a str, &'a str)],
@@ -34,7 +34,7 @@ impl<'a> Request<'a> {
         Self { ip: Some(ip), ..self }
     }
 
-    /// Says whether somebody answers for the address.
+    /// Sets whether a trusted peer vouches for the address.
     pub fn vouched(self, vouched: bool) -> Self {
         Self { vouched, ..self }
     }
@@ -55,7 +55,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How much a request matters. Those that matter less leave a part of each limit to the others.
+/// How much a request matters. Requests that matter less leave a part of each limit to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Gives way first.
@@ -71,7 +71,7 @@ impl Priority {
     /// All priorities, the lowest first.
     pub const ALL: [Self; 3] = [Self::Background, Self::Normal, Self::Critical];
 
-    /// The word for it.
+    /// The word for the priority.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Background => "background",
@@ -80,7 +80,7 @@ impl Priority {
         }
     }
 
-    /// The priority of a word.
+    /// Returns the priority that has this word.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|priority| priority.name() == word)
     }
@@ -89,7 +89,7 @@ impl Priority {
 /// A question that has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
-    /// No API of this name, and none for all others.
+    /// There is no API of this name, and no API for all other names.
     #[error("api {api:?} is not in the policy; there is {}", some(.known))]
     UnknownApi {
         /// The rejected value, as far as it fits into a sentence.
@@ -102,7 +102,7 @@ pub enum BadRequest {
     Missing {
         /// The part of the key that is missing.
         part: String,
-        /// For which API.
+        /// The API that the request is for.
         api: String,
     },
     /// A request that counts nothing.

@@ -1,4 +1,4 @@
-//! The logs of the keys of a table: state that grows with what a key has been charged, so that it has no place of a size of its own there.
+//! The logs of the keys of a table. A log grows with what its key has been charged, so it has no place of a fixed size in the table.
 //!
 //! ```text
 //! words of a key:  7  0  w w w     two logs and the words of other limits; 0 is a log that has counted nothing
@@ -6,15 +6,15 @@
 //!                  +--> ring 7: t t t t t t t      the time of every unit
 //! ```
 
-/// What a ring takes beside its words: its place among all rings, and what the allocator keeps of it.
+/// Bytes that a ring takes beside its words: its entry among all rings, and what the allocator keeps of it.
 const BESIDE: usize = 32;
-/// Samples that are looked at to find a key that makes way.
+/// Keys that are compared to find the one that makes way.
 pub(super) const SAMPLE: usize = 32;
 
 /// Rings by number, from 1 on.
 #[derive(Debug)]
 pub(super) struct Rings {
-    /// The first is that of all keys that have none. Nobody writes into it: it is replaced before it is charged.
+    /// All rings by number. Number 0 is the empty ring of keys that have none; it is replaced before it is charged, so nobody writes into it.
     all: Vec<Box<[u64]>>,
     /// Numbers that are free again.
     free: Vec<u32>,
@@ -28,7 +28,7 @@ impl Default for Rings {
 }
 
 impl Rings {
-    /// Bytes that they take.
+    /// Bytes that all rings take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl Rings {
         &mut self.all[number as usize]
     }
 
-    /// Puts words in place of those of a ring, and tells its number: another one if there was none.
+    /// Replaces the words of a ring, or makes a new ring if the number is 0, and returns its number.
     pub(super) fn replace(&mut self, number: u64, words: Vec<u64>) -> u64 {
         self.bytes += words.len() * 8 + BESIDE;
         let words = words.into_boxed_slice();
@@ -64,7 +64,7 @@ impl Rings {
         }
     }
 
-    /// Gives back a ring, if there is one of this number.
+    /// Frees the ring of this number; 0 is no ring.
     pub(super) fn release(&mut self, number: u64) {
         if number > 0 {
             let before = std::mem::take(&mut self.all[number as usize]);

@@ -23,16 +23,16 @@ use crate::policy::{
 #[derive(Debug, Default)]
 pub struct Rules {
     apis: Named<ApiRules>,
-    /// For APIs that have no table of their own.
+    /// The rules of APIs that have no table of their own.
     any: Option<ApiRules>,
     users: Named<UserRules>,
-    /// For users that the policy does not name.
+    /// The rules of users that the policy does not name.
     unlisted: UserRules,
     allowances: Vec<Allowance>,
     hasher: KeyHasher,
     /// The hosts that count together, if there are some.
     fleet: Option<Fleet>,
-    /// What each allowance was before.
+    /// What is remembered of each allowance from policies before.
     lineages: Lineages,
 }
 
@@ -123,7 +123,7 @@ impl Rules {
         }
     }
 
-    /// What each user of a plan, or one user, may have over all APIs.
+    /// Adds what each user of a plan, or one user, may have over all APIs. Returns the index of the allowance.
     fn personal(&mut self, name: &str, limits: &[RequestLimit], now_us: u64) -> usize {
         self.allowance(name.to_owned(), limits, None, now_us)
     }
@@ -138,7 +138,7 @@ impl Rules {
             .map(|limit| format!("\"{}\";q={};w={}", limit.name, limit.quota, limit.window_s))
             .collect();
         let header = header.join(", ");
-        // A log in the store has no size: its numbers change as those of any other limit do.
+        // A log in the store has no fixed size, so its amount is not part of the name.
         let layout = |limit: &AllowanceLimit| match limit.meter.keeps_every_unit() {
             true => limit.meter.kin(),
             false => limit.meter.layout(),
@@ -153,7 +153,7 @@ impl Rules {
         let alone = match (sharing, self.fleet) {
             (Sharing::Strict | Sharing::Lease, Some(fleet)) => {
                 let alone = fleet.alone(without_store, &built);
-                // What hosts keep for themselves the store never gives out.
+                // The store never gives out what hosts keep for themselves.
                 if without_store == Alone::Reserve {
                     built.iter_mut().for_each(|limit| fleet.keep_back(limit));
                 }
@@ -207,7 +207,7 @@ impl Rules {
             header: header.to_owned(),
             reserved: Reserved::default(),
             seed,
-            // What this host gives alone the store has not refused.
+            // The store refuses nothing of what this host gives alone.
             terms: 0,
             salt: 0,
             ancestry: Some(format!("alone:{ancestry}")),
@@ -219,7 +219,7 @@ impl Rules {
         id
     }
 
-    /// The counter keys of a request while the store is away; `None` if the host refuses then.
+    /// Returns the counter keys of a request while the store is away; `None` if the host refuses the request then.
     pub fn alone<'r>(&'r self, counters: &CounterKeys<'r>) -> Option<CounterKeys<'r>> {
         let mut alone = CounterKeys::of(counters.api);
         alone.known = counters.known;
@@ -245,12 +245,12 @@ impl Rules {
         all
     }
 
-    /// What keys are hashed with.
+    /// The hasher of all keys, with its secret.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
 
-    /// The keys that a request is counted under.
+    /// Returns the keys that a request is counted under.
     #[inline]
     pub fn counter_keys<'r>(&'r self, request: &Request<'_>) -> Result<CounterKeys<'r>, BadRequest> {
         check(request)?;
@@ -312,7 +312,7 @@ fn check(request: &Request<'_>) -> Result<(), BadRequest> {
 }
 
 fn seed(name: &str) -> u64 {
-    // Keyed by nothing: the secret comes with the key, and the same name has the same seed in every version of a policy.
+    // Hashed without a secret: the secret comes with the key, and a name has the same seed in every version of a policy.
     let mut hasher = siphasher::sip::SipHasher13::new();
     name.hash(&mut hasher);
     hasher.finish()

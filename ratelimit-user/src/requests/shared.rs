@@ -1,4 +1,4 @@
-//! Requests that hosts count together: decided here from leases, or by what the store says. Asking it is the caller's business.
+//! Requests that hosts count together: decided here from leases, or from the answers of the store. The caller asks the store.
 //!
 //! ```text
 //! counter keys -> leases, enough of each? --yes--> allowed
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// What is known before the store is asked.
+/// What leases say before the store is asked.
 #[derive(Debug)]
 pub enum Step<'r> {
-    /// Enough. Where leases were spent, some of them may not last for long: whether [`super::renewal`] has something to do.
+    /// There is enough, or the store has refused the request a moment ago. `due` says whether [`super::renewal`] has leases to renew.
     Decided { decision: Decision<'r>, due: bool },
     /// The store has to be asked.
     Ask,
@@ -37,11 +37,11 @@ pub enum Step<'r> {
 /// What the store is to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// What a request costs, and units to hold for those that come after it.
+    /// The cost of a request, and units to hold for later requests.
     Ahead,
     /// Only the cost of the request.
     Once,
-    /// Nothing: somebody wants to know.
+    /// Nothing: the caller only wants to know.
     Nothing,
 }
 
@@ -85,7 +85,7 @@ pub fn step<'r>(
     Step::Decided { decision: Decision::served(Outcome::Allowed, least), due }
 }
 
-/// A refusal by all that the store has refused a moment ago.
+/// Refuses a request by all counter keys for which the store has refused it a moment ago.
 fn negative_entry<'r>(
     counters: &CounterKeys<'r>,
     request: &Request<'_>,
@@ -109,7 +109,7 @@ fn negative_entry<'r>(
     refusal(wait_us, near, violated)
 }
 
-/// A refusal for so long. There is more before then: what is asked for is more than is left.
+/// Makes a refusal of `wait_us` microseconds. One unit more comes no later than that, because the request needs more than is left.
 fn refusal<'r>(wait_us: u64, near: Option<Nearest<'r>>, violated: Violated<'r>) -> Decision<'r> {
     let limit = near.map(|near| Nearest { more_us: near.more_us.min(wait_us), ..near });
     Decision { outcome: refused(wait_us), limit, violated }
@@ -125,7 +125,7 @@ fn give_back<'c, 'r: 'c>(
     }
 }
 
-/// What to ask the store about each shared counter key.
+/// Returns what to ask the store about each shared counter key.
 pub fn inquiries(
     counters: &CounterKeys<'_>,
     request: &Request<'_>,
@@ -136,7 +136,7 @@ pub fn inquiries(
     now_us: u64,
 ) -> Vec<Inquiry> {
     let peek = taking == Taking::Nothing;
-    // If some counter key is for the store to decide, each request is: whatever is held of the others would lie there.
+    // If the store decides about one counter key of a request, it decides about all: units that were held of the others would not be spent.
     let leased =
         taking == Taking::Ahead && counters.iter().all(|counter| may_lease(counter.allowance, request));
     let asked = |counter: &CounterKey<'_>| {
@@ -161,7 +161,7 @@ pub fn inquiries(
     counters.iter().filter(|counter| is_shared(counter)).map(asked).collect()
 }
 
-/// Takes back what was spent of leases here and the store has not heard of: which counter keys that settles, a bit for each.
+/// Takes back units that were spent from leases here and that the store has not heard of. Returns a bit for each counter key that is settled so.
 pub fn unspend(
     counters: &CounterKeys<'_>,
     request: &Request<'_>,
@@ -188,14 +188,14 @@ pub fn respend(
     }
 }
 
-/// Forgets that the store has refused something of these keys: there is more now.
+/// Forgets refusals of these keys by the store, because something has been given back.
 pub fn hope(counters: &CounterKeys<'_>, leases: &RequestLeases) {
     for counter in counters.iter().filter(|counter| is_shared(counter)) {
         leases.with_known(counter.hash, RequestLease::hope);
     }
 }
 
-/// Inquiries that give back what a request was charged so long ago, an age of 0 being any, but for counter keys that are settled already.
+/// Returns inquiries that give back what a request was charged `age_us` ago (0 is any age), except under counter keys that are settled already.
 pub fn refunds(
     counters: &CounterKeys<'_>,
     settled: u64,
@@ -220,7 +220,7 @@ pub fn refunds(
     open.map(|(_, counter)| refund(counter)).collect()
 }
 
-/// What the store calls the keys of a request.
+/// Returns the names of the shared counter keys of a request in the store.
 pub fn store_keys(counters: &CounterKeys<'_>, request: &Request<'_>, cluster: &str) -> Vec<String> {
     counters
         .iter()
@@ -229,14 +229,14 @@ pub fn store_keys(counters: &CounterKeys<'_>, request: &Request<'_>, cluster: &s
         .collect()
 }
 
-/// Takes in that the store did not answer.
+/// Tells the leases that the store did not answer.
 pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &RequestLeases) {
     for (counter, inquiry) in counters.iter().filter(|counter| is_shared(counter)).zip(asked) {
         leases.with_known(counter.hash, |lease| lease.failed(&inquiry.ask.lease));
     }
 }
 
-/// What the store's answers come to.
+/// What the answers of the store come to.
 #[derive(Debug)]
 pub struct SharedVerdict<'r> {
     /// The decision, as far as shared counter keys go.
@@ -245,7 +245,7 @@ pub struct SharedVerdict<'r> {
     pub undo: Vec<Inquiry>,
 }
 
-/// Takes in what the store said.
+/// Passes the answers of the store to the leases, and decides by them.
 pub fn verdict<'r>(
     counters: &CounterKeys<'r>,
     asked: &[Inquiry],
@@ -286,7 +286,7 @@ pub fn verdict<'r>(
     SharedVerdict { decision: refusal(retry_us, near, violated), undo }
 }
 
-/// Tells the lease of a counter what the store said, and answers what is left of it.
+/// Passes an answer of the store to the lease of a counter key, and returns what is left of the key.
 fn told_to_lease(
     counter: &CounterKey<'_>,
     inquiry: &Inquiry,
@@ -306,7 +306,7 @@ fn told_to_lease(
     left.unwrap_or(Left { free: told.free, told_us: now_us, nearest: told.nearest, ..Left::default() })
 }
 
-/// How a request is served that no shared limit refuses.
+/// Returns how a request is served that no shared limit refuses.
 fn served(wait_us: u64, low: bool, margin: bool) -> Outcome {
     match (wait_us, low, margin) {
         (0, true, _) => Outcome::Deprioritised,
@@ -316,7 +316,7 @@ fn served(wait_us: u64, low: bool, margin: bool) -> Outcome {
     }
 }
 
-/// Gives back what an inquiry was charged.
+/// Returns the inquiry that gives back what `inquiry` was charged.
 fn refund(inquiry: &Inquiry) -> Inquiry {
     let Ask { spend, patience_us, .. } = inquiry.ask;
     Inquiry { ask: Ask { refund: spend, patience_us, ..Ask::default() }, ..inquiry.clone() }
@@ -326,8 +326,8 @@ fn refused(wait_us: u64) -> Outcome {
     Outcome::Refused { retry_us: Some(wait_us).filter(|wait_us| *wait_us != NEVER_US) }
 }
 
-/// Whether units that are held may be spent on a request. Whoever waits for a turn has to be in the store's queue, and only the store knows what
-/// others have left for those that matter more.
+/// Whether held units may be spent on a request. A request that may wait for a turn has to be in the store's queue, and only the store knows how much
+/// is left for requests that matter more.
 pub(super) fn may_lease(allowance: &Allowance, request: &Request<'_>) -> bool {
     allowance.sharing == Sharing::Lease
         && !matches!(allowance.on_limit, OnRefusal::Delay(_))
@@ -343,12 +343,12 @@ fn patience_us(allowance: &Allowance) -> u64 {
     }
 }
 
-/// What must be left after a request, for those that matter more.
+/// Returns the units that must be left after a request, for requests that matter more.
 fn reserved(allowance: &Allowance, request: &Request<'_>) -> u64 {
     allowance.reserved(request.priority, allowance.capacity())
 }
 
-/// Whether there is ever enough for a request at once, with the store.
+/// Whether the limits, as the store counts them, can ever have enough for a request at once.
 pub fn fits(allowance: &Allowance, request: &Request<'_>, headroom: bool) -> bool {
     let room = |limit: &AllowanceLimit| {
         let in_force = limit.in_force(headroom);
@@ -361,7 +361,7 @@ fn needed(allowance: &Allowance, request: &Request<'_>) -> u64 {
     request.cost.saturating_add(reserved(allowance, request))
 }
 
-/// A question about one counter key.
+/// Makes the question about one counter key.
 pub(super) fn inquiry(
     counter: &CounterKey<'_>,
     request: &Request<'_>,
@@ -382,7 +382,7 @@ fn limits(allowance: &Allowance, headroom: bool) -> Vec<CountedLimit> {
 
 fn store_key(counter: &CounterKey<'_>, request: &Request<'_>, cluster: &str) -> String {
     let mut key = TextKey::default();
-    // The counter key was made of the same parts.
+    // Writing cannot fail here: the counter key was made of these parts.
     let _complete = write(counter.subject, request, &mut key);
     let (first, rest) = key.split();
     format!("{cluster}:{FORM}:{{{first}}}:{}:{rest}", counter.allowance.store_name())
@@ -391,7 +391,7 @@ fn store_key(counter: &CounterKey<'_>, request: &Request<'_>, cluster: &str) -> 
 fn nearest<'r>(allowance: &'r Allowance, left: &Left, now_us: u64) -> Option<Nearest<'r>> {
     let limit = allowance.limits.get(left.nearest).or(allowance.limits.first())?;
     let (meter, capacity) = (&limit.meter, limit.meter.capacity());
-    // However much has come since at the store, what this host has taken from it is not there.
+    // Units that this host holds or has spent are not free at the store, however much has come there since.
     let most = capacity.saturating_sub(left.held.saturating_add(left.used));
     let free = meter.left_since(left.free, left.told_us, now_us).min(most);
     let remaining = free.saturating_add(left.held).min(capacity);

@@ -11,7 +11,7 @@ pub struct RequestsStatus {
     pub evicted: u64,
     /// Decisions by API and outcome.
     pub decisions: Vec<DecisionCount>,
-    /// How long they took.
+    /// How long decisions took.
     #[serde(default)]
     pub decision_times: DecisionTimes,
     /// Whether the store that counts requests for all hosts answers; absent without one.
@@ -79,7 +79,7 @@ pub struct DecisionTimes {
 /// Decisions that took about as long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeCount {
-    /// These decisions took longer than those of the row before, and at most so many microseconds; absent for all that took longer.
+    /// The longest time in this row, in microseconds; longer times than in the row before. Absent in the last row, which has all longer times.
     pub at_most_us: Option<u64>,
     /// How many decisions there were.
     pub decisions: u64,

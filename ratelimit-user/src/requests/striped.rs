@@ -1,4 +1,4 @@
-//! Numbers that many threads add to at once: each on a line of the processor's cache of its own, and whoever wants to know adds them up.
+//! Numbers that many threads add to at once: each thread has a line of the processor's cache to itself, and readers add up all lines.
 
 use std::{
     array,
@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Lines of a set of numbers. Threads beyond that share.
+/// Lines of a set of numbers. More threads than that share lines.
 const LINES: usize = 16;
 
 /// `N` numbers that many threads add to at once, each thread on a cache line of its own.
@@ -34,12 +34,12 @@ impl<const N: usize> Default for Striped<N> {
 }
 
 impl<const N: usize> Striped<N> {
-    /// Adds to one of them.
+    /// Adds `units` to number `at`.
     pub fn add(&self, at: usize, units: u64) {
         self.lines[LINE.get()].0[at].fetch_add(units, Ordering::Relaxed);
     }
 
-    /// One of them.
+    /// Returns number `at`.
     pub fn sum(&self, at: usize) -> u64 {
         self.lines.iter().map(|line| line.0[at].load(Ordering::Relaxed)).sum()
     }

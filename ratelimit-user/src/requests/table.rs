@@ -1,5 +1,5 @@
-//! The state of all keys, in shards: whoever decides locks only the shards of its own keys, so no two decisions about different keys wait for each
-//! other but by chance, and nobody waits for a task.
+//! The state of all keys, in shards: a decision locks only the shards of its own keys, so two decisions about different keys wait for each other
+//! only by chance, and only for as long as one decision takes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ pub(super) struct Table {
     bounds: Bounds,
 }
 
-/// What a shard may have.
+/// The most that a shard may have.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// Keys of each shape.
@@ -29,7 +29,7 @@ struct Bounds {
     log_bytes: usize,
 }
 
-/// A shard on lines of the processor's cache of its own: whoever locks one does not slow down its neighbour.
+/// A shard on cache lines of its own, so that locking it does not slow down its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart(Mutex<TableShard>);
@@ -40,7 +40,7 @@ struct TableShard {
     tables: Vec<(Shape, Cells)>,
 }
 
-/// How full it is.
+/// How full the table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Keys that are remembered.
@@ -51,7 +51,7 @@ pub struct Usage {
     pub log_bytes: u64,
 }
 
-/// Shards that are locked, always in the same order.
+/// Shards that are locked, always in ascending order.
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
     shards: [Option<(usize, MutexGuard<'t, TableShard>)>; MAX_COUNTER_KEYS],
@@ -59,7 +59,7 @@ pub(super) struct Locked<'t> {
 }
 
 impl Table {
-    /// A table for about so many keys of each shape of state.
+    /// Makes a table for about `keys` keys of each shape of state.
     pub(super) fn new(keys: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Apart::default()).collect();
         let bounds = Bounds {
@@ -94,11 +94,11 @@ impl Table {
     }
 
     fn shard(&self, at: usize) -> MutexGuard<'_, TableShard> {
-        // Words are whole at any time: a panic leaves nothing half done.
+        // Words are whole at any time, so a thread that panicked with the lock has left nothing half done.
         self.shards[at].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How full it is.
+    /// Returns how full the table is.
     pub(super) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for at in 0..self.shards.len() {
@@ -125,7 +125,7 @@ impl Locked<'_> {
         let wanted = hash.shard(SHARDS);
         let at =
             self.shards.iter().position(|shard| shard.as_ref().is_some_and(|(shard, _)| *shard == wanted));
-        // Only keys that were named for locking are asked about; the first shard is as good as any to say so.
+        // Callers ask only about keys that they have locked. Should one not do so, a release build answers from the first shard.
         debug_assert!(at.is_some(), "the shard of this key is not locked");
         match &mut self.shards[at.unwrap_or(0)] {
             Some((_, shard)) => shard,
@@ -133,12 +133,12 @@ impl Locked<'_> {
         }
     }
 
-    /// The table of a counter key's key.
+    /// The table of a counter key.
     pub(super) fn of(&mut self, counter: &CounterKey<'_>) -> &mut Cells {
         self.cells(counter.hash, counter.allowance.shape)
     }
 
-    /// Has keys with logs make way until the logs of a shard fit. The key that was charged last stays.
+    /// Has keys with logs make way until the logs of a shard fit into its bytes. The key that was charged last stays.
     pub(super) fn bound_logs(&mut self, charged: &CounterKey<'_>) {
         let most = self.bounds.log_bytes;
         let tables = &mut self.shard(charged.hash).tables;

@@ -60,7 +60,7 @@ impl World {
         self.outcome(request, now_us).is_served()
     }
 
-    /// How many of so many are served at once.
+    /// Returns how many of `asked` requests are served at once.
     fn served(&self, request: &Request<'_>, now_us: u64, asked: usize) -> usize {
         (0..asked).filter(|_| self.serves(request, now_us)).count()
     }

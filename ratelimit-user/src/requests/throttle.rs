@@ -6,17 +6,17 @@ use super::{
 };
 use crate::meter::{Meter, NEVER_US, RequestBucket};
 
-/// Nanoseconds in a microsecond, which engine and clock count in.
+/// Nanoseconds in a microsecond. Engine and clock count in microseconds.
 const NS_IN_US: u64 = 1_000;
 /// The words of a bucket.
 pub(super) const SHAPE: Shape = Shape { words: 2, logs: 0 };
-/// What keys begin with that are no policy's.
+/// The seed of keys that come from callers and not from a policy.
 const SEED: u64 = u64::from_be_bytes(*b"throttle");
 
 /// A limit as a caller describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleTerms {
-    /// Units at once; what is not above 0 admits nothing.
+    /// Units at once. A limit below 1 admits nothing.
     pub limit: i64,
     /// What a unit costs, in nanoseconds.
     pub interval_ns: u64,
@@ -24,41 +24,41 @@ pub struct ThrottleTerms {
     pub quantity: u64,
 }
 
-/// What is answered, before it has a form.
+/// The answer, before a protocol writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleAnswer {
     /// Whether the request is refused.
     pub limited: bool,
     /// Units at once.
     pub limit: i64,
-    /// What is left.
+    /// Units that are left.
     pub remaining: i64,
-    /// How long until it would fit; none if it did, or never will.
+    /// Microseconds until the request would fit; none if it did fit, or never will.
     pub retry_us: Option<u64>,
-    /// How long until the key has everything again.
+    /// Microseconds until the key has everything again.
     pub reset_us: u64,
 }
 
-/// What became of it.
+/// What came of taking units from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
     /// Whether the request was refused.
     pub limited: bool,
     /// The units that are left.
     pub remaining: u64,
-    /// How long until it would fit; none if it did, or never will.
+    /// Microseconds until the request would fit; none if it did fit, or never will.
     pub retry_us: Option<u64>,
-    /// How long until the bucket is full again.
+    /// Microseconds until the bucket is full again.
     pub reset_us: u64,
 }
 
 impl ThrottleTerms {
-    /// What is answered about a key that `take` takes from.
+    /// Returns the answer about the key whose bucket `take` takes from.
     pub fn answer(&self, take: impl FnOnce(&RequestBucket, u64) -> Throttled) -> ThrottleAnswer {
         let Self { limit, interval_ns, quantity } = *self;
         let bucket = RequestBucket::new(NS_IN_US, interval_ns, limit.max(1).unsigned_abs());
         if limit < 1 {
-            // Nothing ever fits; the key may still owe something from when it had a limit.
+            // No request ever fits, but the key may still have a debt from when it had a limit.
             let debt_us = take(&bucket, 0).reset_us;
             let nothing = limit == 0 && quantity == 0 && debt_us == 0;
             return ThrottleAnswer {

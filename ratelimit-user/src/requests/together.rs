@@ -21,16 +21,16 @@ use crate::{
     },
 };
 
-/// When to ask again after a refusal that is due to the store being gone.
+/// Microseconds after which to ask again, if a refusal is due to the store being away.
 const TRY_AGAIN_US: u64 = 1_000_000;
 
-/// What this host has in common with others.
+/// The store, and the leases that this host holds.
 #[derive(Debug)]
 pub(super) struct Together {
     store: Store,
     leases: Arc<RequestLeases>,
     renewals: Renewals,
-    /// What keys in the store begin with.
+    /// The name of the cluster, which keys in the store begin with.
     name: String,
 }
 
@@ -45,7 +45,7 @@ impl Together {
         &self.store
     }
 
-    /// The decision, if the store need not be asked or cannot be.
+    /// Decides without the store, if leases are enough or the store is away.
     pub(super) fn at_once<'r>(
         &self,
         engine: &Engine,
@@ -55,7 +55,7 @@ impl Together {
         asking: Asking,
         now_us: u64,
     ) -> Option<Decision<'r>> {
-        // What this host counts for itself has to be looked at as well, after the store has said yes.
+        // Not for requests with counter keys of this host alone: they are looked at as well, after the store has said yes.
         if asking == Asking::Counted
             && counters.iter().all(is_shared)
             && let Step::Decided { decision, due } = shared::step(counters, request, &self.leases, now_us)
@@ -74,7 +74,7 @@ impl Together {
         }
     }
 
-    /// The decision of the store, or of this host alone.
+    /// Decides by the store, or on this host alone if the store does not answer.
     pub(super) async fn decide<'r>(
         &self,
         engine: &Engine,
@@ -99,7 +99,7 @@ impl Together {
         drop(unanswered);
         let now_us = clock.now_us();
         let Ok(answers) = answers else { return alone(engine, rules, counters, request, asking, now_us) };
-        // A part of the store may be away: what it has no answer about this host decides alone, like what it counts for itself.
+        // A part of the store may be away. This host decides alone about counter keys without an answer, as about those that it counts for itself.
         let mut marks = answers.iter().map(Result::is_ok);
         let together = counters.only(|counter| is_shared(counter) && marks.next() == Some(true));
         let mut marks = answers.iter().map(Result::is_ok);
@@ -114,7 +114,7 @@ impl Together {
             return decision;
         }
         if !decision.outcome.is_served() {
-            // All that refuse are to be named.
+            // Looks at the rest, too, so that all limits that refuse are named.
             return decision.and(alone(engine, rules, &rest, request, Asking::Peeking, now_us));
         }
         let of_host = alone(engine, rules, &rest, request, asking, now_us);
@@ -130,7 +130,7 @@ impl Together {
         of_host
     }
 
-    /// The answers that there are, and what was asked for them. The leases of the rest take in that there are none.
+    /// Returns the answers that there are, and the inquiries that they answer. The leases of the rest are told that there is no answer.
     fn told<'a>(
         &self,
         rest: &CounterKeys<'_>,
@@ -149,8 +149,8 @@ impl Together {
         (told, Cow::Owned(of(true)))
     }
 
-    /// Gives back what a request was charged so long ago, where it was charged: whether anything was. Nothing is done if the store is needed for
-    /// that and does not answer.
+    /// Gives back what a request was charged `age_us` ago, where it was charged, and returns whether anything was given back. If the store is needed for
+    /// that and does not answer, only what this host has charged without the store is given back.
     pub(super) async fn refund(
         &self,
         engine: &Engine,
@@ -165,14 +165,14 @@ impl Together {
         let mut back = settled != 0;
         if !refunds.is_empty() {
             match self.store.ask(refunds.into()).await {
-                // A part of the store may be away. What the rest has given back stays so.
+                // A part of the store may be away. What the other parts have given back stays given back.
                 Ok(told) if told.iter().any(Result::is_ok) => {
                     back |= told.iter().flatten().any(|told| told.spent);
                 }
                 _ => {
                     let now_us = clock.now_us();
                     shared::respend(counters, settled, request, &self.leases, now_us);
-                    // What this host has decided without the store, it has charged here.
+                    // If this host has decided without the store, it has charged the request here.
                     let alone = rules.alone(counters).filter(|_| settled == 0);
                     let back = alone.is_some_and(|alone| engine.give_back(&alone, request, age_us, now_us));
                     return if back { Ok(true) } else { Err(Unavailable) };
@@ -184,7 +184,7 @@ impl Together {
         Ok(engine.give_back(&local, request, age_us, clock.now_us()) || back)
     }
 
-    /// Forgets leases and refusals, and has the store forget. Nothing is done where no more resets are kept for it.
+    /// Forgets leases and refusals, and has the store forget its records. Changes nothing if no more resets can be kept for the store.
     pub(super) fn reset(&self, counters: &CounterKeys<'_>, request: &Request<'_>) -> Result<(), Full> {
         self.store.reset(shared::store_keys(counters, request, &self.name))?;
         for counter in counters.iter() {
@@ -194,8 +194,8 @@ impl Together {
     }
 }
 
-/// Leases that the store is asked about. Whoever waits for it may hang up, and there is nobody then to take in an answer: it is as if there were
-/// none, and the same is said again.
+/// Leases that the store is asked about. A caller that waits for the store may hang up, and then nobody takes the answer: this tells the leases that
+/// there is none, and they send the same entries again.
 struct Unanswered<'d> {
     counters: &'d CounterKeys<'d>,
     asked: &'d [Inquiry],
@@ -211,7 +211,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// What this host decides when it cannot reach the store.
+/// Decides on this host alone, because the store cannot be reached.
 fn alone<'r>(
     engine: &Engine,
     rules: &'r Rules,
@@ -227,7 +227,7 @@ fn alone<'r>(
         return Decision { outcome: soon, limit, violated };
     };
     let decision = engine.judge(&own, request, now_us, JudgeMode::from(asking));
-    // More than this host ever has, and not more than there is with the store, which may be back any moment.
+    // The request is more than this host ever gives alone, but not more than the store gives, which may be back any moment.
     let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
     match is_too_much && counters.iter().all(|counter| fits(counter.allowance, request, engine.headroom())) {
         true => {
@@ -238,7 +238,7 @@ fn alone<'r>(
     }
 }
 
-/// Where a limit stands of which this host gives nothing.
+/// Returns the state of a shared limit of which this host gives nothing.
 fn nothing_left<'r>(counter: &CounterKey<'r>) -> Option<Nearest<'r>> {
     let allowance = counter.allowance;
     let limit = allowance.limits.first().filter(|_| is_shared(counter))?;

@@ -1,7 +1,7 @@
-//! Turns in queues: a turn that was charged, and whose caller has hung up, goes to the next who asks for the same.
+//! Turns in queues: a turn that was charged, and whose caller has hung up, goes to the next caller that asks for the same units.
 //!
-//! Giving back what was charged would move the end of the queue to where others stand already, and two would be served at once. A turn that keeps its
-//! moment cannot: whoever takes it, each is used once at most, and turns are as far apart as the limit says.
+//! A refund would move the end of the queue to a moment at which somebody else has a turn, and two requests would be served at once. A free turn keeps
+//! its moment: whoever takes it, each turn is used once at most, and turns are as far apart as the limit says.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,10 +14,10 @@ use std::{
 use super::{Priority, Request, counter_keys::CounterKeys, key::MAX_COUNTER_KEYS};
 use crate::clock::Clock;
 
-/// Turns that are free at most. One more is lost, and nobody is served for it.
+/// The most turns that are free. A turn beyond them is lost, and nobody is served at its moment.
 const MOST: usize = 100_000;
 
-/// Whom a place is good for: everybody whose request would be charged the same.
+/// The requests that a turn is good for: all that would be charged alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     keys: [u64; MAX_COUNTER_KEYS],
@@ -26,7 +26,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The place of a request.
+    /// Returns the seat of a request.
     pub(super) fn of(counters: &CounterKeys<'_>, request: &Request<'_>) -> Self {
         let mut keys = [0; MAX_COUNTER_KEYS];
         keys.iter_mut().zip(counters.iter()).for_each(|(key, counter)| *key = counter.hash.fingerprint);
@@ -34,7 +34,7 @@ impl Seat {
     }
 }
 
-/// The free turns, by their moments.
+/// The free turns of each seat, in microseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     free: Mutex<HashMap<Seat, BTreeSet<u64>>>,
@@ -42,12 +42,12 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whether there is none, for anybody.
+    /// Whether no turn is free.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Records that a caller has left the queue.
+    /// Makes the turn of a caller that has left the queue free, if its moment is still to come.
     pub(super) fn leave(&self, seat: Seat, turn_us: u64, now_us: u64) {
         let mut free = self.lock();
         if self.count.load(Ordering::Relaxed) >= MOST {
@@ -62,7 +62,7 @@ impl Turns {
         }
     }
 
-    /// The first turn that is free, and before one that the asker has; that one is free then. Turns that have passed are nobody's.
+    /// Takes the first free turn, if it is before `instead_of`, which is the caller's own turn and becomes free then. Turns that have passed are dropped.
     pub(super) fn take(&self, seat: Seat, instead_of: Option<u64>, now_us: u64) -> Option<u64> {
         let mut free = self.lock();
         let turns = free.get_mut(&seat)?;
@@ -83,13 +83,13 @@ impl Turns {
         first
     }
 
-    /// The first turn that is free.
+    /// Returns the first free turn, without taking it.
     pub(super) fn first(&self, seat: Seat, now_us: u64) -> Option<u64> {
         self.lock().get(&seat)?.range(now_us..).next().copied()
     }
 
     fn insert(&self, free: &mut HashMap<Seat, BTreeSet<u64>>, seat: Seat, turn_us: u64) {
-        // Two of one moment are one: turns are microseconds apart at the least, and one too few harms nobody.
+        // Two turns of one moment count as one: turns are at least a microsecond apart, and one turn too few harms nobody.
         if free.entry(seat).or_default().insert(turn_us) {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
@@ -100,7 +100,7 @@ impl Turns {
     }
 }
 
-/// The place of somebody who waits. Dropped before its turn, it is free for others.
+/// The turn of a caller that waits. If it is dropped before it is served, it is free for others.
 #[derive(Debug)]
 pub struct Turn {
     turns: Arc<Turns>,
@@ -115,7 +115,7 @@ impl Turn {
         Self { turns: Arc::clone(turns), clock, seat, turn_us, is_served: false }
     }
 
-    /// Its turn has come, and its caller was there.
+    /// Marks the turn as used: its moment has come, and its caller was there.
     pub fn serve(mut self) {
         self.is_served = true;
     }
@@ -145,7 +145,7 @@ mod tests {
         }
         assert_eq!(turns.take(seat(2), None, 60), None, "another cost");
         assert_eq!(turns.first(seat(1), 60), Some(100));
-        // Whoever has the turn at 400 has the one at 100 instead, and leaves its own.
+        // The caller with the turn at 400 gets the turn at 100 instead, and leaves its own.
         assert_eq!(turns.take(seat(1), Some(400), 60), Some(100));
         assert_eq!(turns.take(seat(1), Some(150), 60), None, "none is before its own");
         assert_eq!([(); 4].map(|()| turns.take(seat(1), None, 60)), [Some(200), Some(300), Some(400), None]);
@@ -172,7 +172,7 @@ mod tests {
             turns.leave(seat(turn), turn, 0);
         }
         assert_eq!(turns.count.load(Ordering::Relaxed), MOST);
-        // Half of them have passed.
+        // Half of the turns have passed.
         turns.leave(seat(1), u64::MAX, MOST as u64 / 2);
         assert_eq!(turns.count.load(Ordering::Relaxed), MOST / 2 + 2);
     }

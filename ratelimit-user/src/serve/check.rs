@@ -40,7 +40,7 @@ use crate::requests::{Outcome, asking::Asking};
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Reads what any caller asks by query and header fields, and by a body; the sentences with which what is no question is refused.
+/// Reads a question from a query and header fields, and questions from a body. Returns the sentences that refuse what is no question.
 pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) -> Vec<String> {
     let by_line = Question::read(query, headers).err().map(|trouble| trouble.detail);
     let by_body = match RequestBody::parse(body) {
@@ -51,7 +51,7 @@ pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) 
     by_line.into_iter().chain(by_body.into_iter().filter_map(Result::err)).collect()
 }
 
-/// Answers one connection until it ends, or until its end is due.
+/// Answers one connection until it ends, or is given up (`patience`).
 pub async fn serve(stream: ClientStream, door: Door) {
     let pulse = Arc::new(Pulse::default());
     let visit = Visit { door, pulse: Arc::clone(&pulse) };
@@ -72,7 +72,7 @@ pub async fn serve(stream: ClientStream, door: Door) {
     }
 }
 
-/// One caller's connection.
+/// The connection of one caller.
 struct Visit {
     door: Door,
     pulse: Arc<Pulse>,
@@ -102,7 +102,7 @@ impl Visit {
             "/v1/reset" => self.admit_reset(request.headers())?,
             _ => self.admit(request.headers())?,
         }
-        // A caller that only asks whether the service lives has shown nothing.
+        // A question whether the service lives proves nothing about a caller where callers must show a token.
         if !is_open || self.door.token.is_none() {
             self.door.guest.is_proven_now();
         }
@@ -127,7 +127,7 @@ impl Visit {
         }
     }
 
-    /// Lets callers in who show the token, if there is one.
+    /// Admits callers that show the token, if there is one.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Trouble> {
         let Some(token) = &self.door.token else { return Ok(()) };
         let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -137,8 +137,8 @@ impl Visit {
         }
     }
 
-    /// Lets those reset who show the operator's token, where there is one, on whatever way they come. A reset gives a whole limit again: whoever may
-    /// only ask could otherwise ask without end.
+    /// Admits a reset. Where operators have a token, every caller of every socket has to show it: a reset gives a whole limit again, and a caller that
+    /// may only ask could otherwise ask without end.
     fn admit_reset(&self, headers: &HeaderMap) -> Result<(), Trouble> {
         let Some(operator_token) = &self.door.operator_token else { return self.admit(headers) };
         let shown = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -149,10 +149,10 @@ impl Visit {
         Err(Trouble::new(StatusCode::FORBIDDEN, answer::NO_RESET))
     }
 
-    /// Lets those change something who have shown more than that they are on this host, and no page that somebody's browser has open: it can
-    /// send JSON to another site only if that site says so.
+    /// Admits a change by a caller that has shown more than that it is on this host, and that is no page in somebody's browser: a page can send JSON to
+    /// another site only if that site permits it.
     fn admit_change(&self, errand: Errand, headers: &HeaderMap) -> Result<(), Trouble> {
-        // Where operators have a token, whoever got as far as a reset has shown it.
+        // Where operators have a token, a reset has been admitted with this token already.
         let is_operator = errand == Errand::Reset && self.door.operator_token.is_some();
         if !self.door.is_shown && !is_operator {
             return Err(Trouble::new(StatusCode::FORBIDDEN, answer::NO_CHANGE));
@@ -163,7 +163,7 @@ impl Visit {
         }
     }
 
-    /// One question without a body.
+    /// Answers one question without a body.
     async fn check(&self, request: &Request<Incoming>) -> Result<HttpAnswer, Trouble> {
         let question = Question::read(request.uri().query(), request.headers())?;
         let origin = forwarded::origin(&self.door, question.ip, request.headers());
@@ -180,9 +180,9 @@ impl Visit {
         Ok(answer)
     }
 
-    /// One question or many in JSON.
+    /// Answers a body of JSON with one question or many.
     async fn errand(&self, request: Request<Incoming>, errand: Errand) -> Result<HttpAnswer, Trouble> {
-        // What proxies say about addresses is the same for all of them.
+        // The header fields that proxies add hold for all questions of the body.
         let (head, body) = request.into_parts();
         if errand.is_change() {
             self.admit_change(errand, &head.headers)?;
@@ -193,12 +193,12 @@ impl Visit {
     }
 }
 
-/// Whether a type of content is `application/json`, whatever stands behind it.
+/// Whether a content type is `application/json`, with any parameters.
 fn is_json(kind: &str) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The token of `Bearer TOKEN`.
+/// Returns the token of `Bearer TOKEN`.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())

@@ -1,5 +1,5 @@
-//! What listeners show and ask for, as it is in the files now: certificates, keys, authorities and the token are read again when they
-//! change. What cannot be used changes nothing.
+//! Certificates, keys, authorities and tokens of the listeners. They are read again when their files change; a file that cannot be used changes
+//! nothing.
 
 use std::{
     fmt, io,
@@ -29,11 +29,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Everything that listeners have from files.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// What TCP listeners speak TLS with.
+    /// The certificates that TCP listeners speak TLS with.
     pub certificates: Option<Arc<Certificates>>,
-    /// What callers over TCP must show.
+    /// The token that callers over TCP must show.
     pub token: Option<Arc<Token>>,
-    /// What operators show in the dashboard to change something.
+    /// The token that operators show to change something in the dashboard, and to reset keys.
     pub operator_token: Option<Arc<Token>>,
 }
 
@@ -44,19 +44,19 @@ pub struct Certificates {
 }
 
 struct LoadedCertificates {
-    /// One for each protocol: callers that would rather speak something else are told so while they greet.
+    /// One configuration for each protocol: callers that ask for another protocol are refused while TLS is agreed on.
     configs: Vec<(ServedProtocol, Arc<ServerConfig>)>,
-    /// When the first certificate that is shown ends.
+    /// When the first certificate that is shown ends, in seconds since 1970.
     expires: Option<u64>,
 }
 
 /// A token as it is now.
 pub struct Token {
-    /// What names the file in the policy.
+    /// The key of the policy that names the file.
     key: &'static str,
     file: PathBuf,
     now: RwLock<TokenDigest>,
-    /// Counts tokens, from 1.
+    /// The number of the token in force, counted from 1.
     generation: AtomicU64,
 }
 
@@ -82,7 +82,7 @@ impl Credentials {
         })
     }
 
-    /// How a listener speaks TLS, if it does.
+    /// Returns what a listener of this protocol needs for TLS, if there are certificates.
     pub fn speaking(&self, protocol: ServedProtocol) -> Option<Speaking> {
         let certificates = Arc::clone(self.certificates.as_ref()?);
         Some(Speaking { certificates, protocol })
@@ -104,7 +104,7 @@ impl Credentials {
                     said = warning;
                 }
                 thread::sleep(LOOK_EVERY);
-                // Before they are read: what is written meanwhile is another stamp the next time.
+                // Stamps are taken before the files are read: a file that is written meanwhile has another stamp at the next look.
                 let now = self.stamps();
                 if now != stamps {
                     stamps = now;
@@ -180,7 +180,7 @@ impl LoadedCertificates {
 }
 
 impl Speaking {
-    /// For one connection.
+    /// Returns what agrees on TLS for one connection.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
         let shown = self.certificates.now.read().unwrap_or_else(PoisonError::into_inner);
         let config = shown.configs.iter().find(|(protocol, _)| *protocol == self.protocol);
@@ -210,13 +210,13 @@ impl Token {
         self.now.read().unwrap_or_else(PoisonError::into_inner).is_of(given)
     }
 
-    /// Which token this is, counted from 1: who has shown one before has not shown this one.
+    /// Returns the number of the token in force, counted from 1. A caller that has shown an earlier token has not shown this one.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 }
 
-// Not the token itself.
+// Shows the file, and not the token itself.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("file", &self.file).finish_non_exhaustive()

@@ -1,17 +1,17 @@
-//! Room for connections: every one of them is a descriptor, and systems allow a program few of them until it asks for more.
+//! Room for connections: every connection is a descriptor, and systems allow a program few of them until it asks for more.
 
 use std::iter;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files and sockets that are none of the connections.
+/// Descriptors for files and sockets other than connections.
 const OTHERS: u64 = 1_024;
-/// What the kernel allows nobody to go beyond, unless it was told otherwise: `fs.nr_open`.
+/// The limit that the kernel lets nobody exceed, unless it was told otherwise: `fs.nr_open`.
 const MOST: u64 = 1 << 20;
 
-/// Kept free for operators, scrapers, the store and files that are read now and then, whatever connections there are.
+/// Descriptors kept free for operators, scrapers, the store and files that are read now and then, however many connections there are.
 const RESERVE: u64 = 256;
-/// A service without these is none, whatever the limit says.
+/// Connections that there is always room for, whatever the limit says.
 const LEAST: usize = 16;
 
 /// Descriptors for connections.
@@ -25,7 +25,7 @@ pub(super) struct Budget {
     pub(super) wanted: u64,
 }
 
-/// Has the limit of descriptors be raised later by a process that may not go beyond what it was given. Called by one that may.
+/// Raises the hard limit of descriptors, so that a process without the right to exceed it can raise its limit later. Called by a process with that right.
 pub(crate) fn allow_more() {
     let before = getrlimit(Resource::Nofile);
     let more = iter::successors(Some(MOST), |most| Some(most / 2));
@@ -36,14 +36,14 @@ pub(crate) fn allow_more() {
     }
 }
 
-/// Has the limit of descriptors stay as it is, for good.
+/// Makes the limit of descriptors final: the hard limit becomes the limit of now.
 pub(crate) fn settle() {
     let now = getrlimit(Resource::Nofile);
-    // Less can always be had.
+    // Cannot fail: a limit may always be lowered.
     let _cannot_fail = setrlimit(Resource::Nofile, Rlimit { maximum: now.current, ..now });
 }
 
-/// Asks for as many descriptors as these connections take, and says how many there is room for.
+/// Asks for as many descriptors as these connections take, and returns how many there is room for.
 pub(super) fn make_room(connections: usize) -> Budget {
     let wanted = (connections as u64).saturating_add(OTHERS).min(MOST);
     for limit in candidates(getrlimit(Resource::Nofile), wanted) {
@@ -51,20 +51,20 @@ pub(super) fn make_room(connections: usize) -> Budget {
             break;
         }
     }
-    // Asking is not getting: what counts is what the kernel says now.
+    // The limit counts that the kernel has now, whether or not it granted the one that was asked for.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST);
     let open = std::fs::read_dir("/proc/self/fd").map_or(OTHERS, |files| files.count() as u64);
     Budget { connections: room(limit, open).min(connections), limit, wanted }
 }
 
-/// Connections that fit within a limit beside files that are open already.
+/// Returns how many connections fit within a limit beside files that are open already.
 fn room(limit: u64, open: u64) -> usize {
     let reserve = RESERVE.min(limit / 2);
     usize::try_from(limit.saturating_sub(open).saturating_sub(reserve)).unwrap_or(usize::MAX).max(LEAST)
 }
 
-/// The places that each of several protocols has for its own, and those that they have in common. One protocol cannot take what another
-/// needs to go on, and has most of the room while the others are quiet.
+/// Returns how many places each of several protocols has for its own, and how many they have in common. One protocol cannot take what another needs to
+/// go on, and has most of the room while the others are quiet.
 pub(super) fn shares(connections: usize, protocols: usize) -> (usize, usize) {
     match protocols {
         0 | 1 => (connections, 0),
@@ -75,7 +75,7 @@ pub(super) fn shares(connections: usize, protocols: usize) -> (usize, usize) {
     }
 }
 
-/// Limits to ask for, the best first: beyond what we may have, which takes rights, then all that we may have.
+/// Returns limits to ask for, the best first: above the hard limit, which takes rights, then at most the hard limit.
 fn candidates(before: Rlimit, wanted: u64) -> impl Iterator<Item = Rlimit> {
     let enough = before.current.is_none_or(|now| now >= wanted);
     let maximum = before.maximum.map(|most| most.max(wanted));

@@ -14,29 +14,30 @@ use crate::{
 pub struct Door {
     /// The decision service that callers ask.
     pub decisions: Arc<DecisionService>,
-    /// What this caller must show first, if anything.
+    /// The token that this caller must show first, if there is one.
     pub token: Option<Arc<Token>>,
-    /// What whoever looks at the dashboard must show, if anything. Over a socket's file too: behind it is most often a proxy, and before that anybody.
+    /// The token that a viewer of the dashboard must show, if there is one. It holds for a socket's file, too: behind the file is most often a proxy, before
+    /// which anybody may be.
     pub viewer_token: Option<Arc<Token>>,
-    /// What operators show to change something in the dashboard, if that is possible, and to reset keys.
+    /// The token that operators show to change something in the dashboard and to reset keys, if there is one.
     pub operator_token: Option<Arc<Token>>,
-    /// What the dashboard has of the daemon.
+    /// What the dashboard shows, and the way of its orders to the daemon.
     pub gallery: Option<Gallery>,
-    /// What all proxies hold that decide for themselves.
+    /// The tokens that proxies hold to decide for themselves.
     pub quotas: Arc<Quotas>,
-    /// Open streams of gRPC that all connections have in common.
+    /// Room for streams of gRPC that all connections share.
     pub streams: Arc<Common>,
     /// The peer at the other end of the connection.
     pub peer: Peer,
-    /// Whether whoever gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to
-    /// the socket's file.
+    /// Whether every caller that gets an answer here has shown something that others on this host do not have: the token, a certificate, or rights to the
+    /// socket's file.
     pub is_shown: bool,
-    /// The place that it has.
+    /// The place of the connection.
     pub guest: Arc<Guest>,
 }
 
 impl Door {
-    /// Whether its word about an address counts so far that the address may be blocked.
+    /// Whether the caller is trusted about addresses, so that an address that it names may be blocked.
     pub fn vouches(&self) -> bool {
         self.is_shown || matches!(self.peer, Peer::Host(ip) if self.decisions.trusts(ip))
     }

@@ -1,10 +1,10 @@
-//! Questions over gRPC: Envoy's rate limit services, and what every server of that kind has.
+//! Questions over gRPC: Envoy's rate limit services, and the services that every gRPC server has.
 //!
 //! ```text
 //! connection -> calls that are being read -> an answer, in the same task
 //!                                         -> a task, for what waits and for streams
 //! ```
-//! One task has a connection. It takes in all calls that have come, answers them where they stand, and whatever came together goes out together.
+//! One task has a connection. It takes in all calls that have come and answers them; answers to calls that came together go out together.
 
 pub mod backlog;
 pub mod descriptor;
@@ -39,18 +39,18 @@ use self::{
 use super::{credentials::Token, door::Door, listener::ClientStream};
 use crate::requests::{decision_service::DecisionService, turns::Turn};
 
-/// Calls that one connection may have open. A proxy that asks more at once waits a moment.
+/// Calls that one connection may have open. A proxy that has more waits a moment.
 const MAX_CALLS: u32 = 256;
-/// Header fields of a call. Those of proxies have some hundred bytes.
+/// Bytes that the header fields of a call may have. Those of proxies have some hundred.
 const MAX_FIELDS: u32 = 16 * 1024;
-/// What the calls of a connection may have sent that nobody has read yet.
+/// Bytes that the calls of a connection may have sent and that nobody has read yet.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How long a caller may take to say that it speaks HTTP/2.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How often it is looked whether the other end is still there, and how long a call may take to arrive.
+/// The time between two looks whether the other end is still there. A call has at least one such interval, and at most two, to arrive.
 const TICK: Duration = Duration::from_secs(30);
 
-/// What can be called.
+/// The methods that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     ShouldRateLimit,
@@ -75,7 +75,7 @@ impl Method {
         }
     }
 
-    /// Whether it is for everybody: who looks after processes has no token.
+    /// Whether the method is for everybody: a supervisor of processes has no token.
     fn is_open(self) -> bool {
         matches!(self, Self::CheckHealth | Self::WatchHealth)
     }
@@ -87,7 +87,7 @@ struct GrpcCall {
     method: Method,
     message: MessageReader,
     respond: SendResponse<Bytes>,
-    /// Ticks that it has seen.
+    /// Ticks since the call began.
     age: u8,
 }
 
@@ -117,7 +117,7 @@ struct GrpcSession {
     door: Door,
     calls: Vec<GrpcCall>,
     backlog: Arc<Backlog>,
-    /// The share of calls that are not all there.
+    /// The share of calls that have not arrived completely.
     unread: BacklogShare,
     tick: Interval,
     pings: PingPong,
@@ -136,7 +136,7 @@ enum Life {
 }
 
 impl GrpcSession {
-    /// Ready when the connection has ended.
+    /// Works on the connection. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             // Reads what has come, and writes what was answered.
@@ -153,7 +153,7 @@ impl GrpcSession {
                 break;
             }
         }
-        // What could be written was.
+        // Everything that could be written has been written.
         self.unread.resize(self.calls.iter().map(|call| CALL + call.message.len()).sum());
         self.backlog.tell();
         if self.pings.poll_pong(cx).is_ready() {
@@ -167,9 +167,9 @@ impl GrpcSession {
         Poll::Pending
     }
 
-    /// Takes a call in, of which only the head is there.
+    /// Takes in a call of which only the head is there.
     fn take_in(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-        // Whoever has hung up needs no answer: errors of sending are for nobody.
+        // Errors of sending are ignored: a caller that has hung up needs no answer.
         let method = match admitted(&request, self.door.token.as_deref()) {
             Ok(method) => method,
             Err(Rejection::Http(status)) => {
@@ -230,7 +230,7 @@ impl GrpcSession {
         let _gone = framing::refuse(&mut respond, &full, &self.backlog);
     }
 
-    /// Answers calls that have arrived; whether there was one.
+    /// Answers calls that have arrived, and returns whether there was one.
     fn answer(&mut self, cx: &mut Context<'_>) -> bool {
         let (mut at, mut answered) = (0, false);
         while let Some(call) = self.calls.get_mut(at) {
@@ -243,7 +243,7 @@ impl GrpcSession {
             match piece {
                 Ok(Piece::Message(message)) => self.reply(method, message, respond, cx),
                 Ok(Piece::End | Piece::Gone) => {}
-                // A caller of a proxy can make its question as long as this: an error would let it pass.
+                // A caller of a proxy can make its question this long on purpose. An error would let the request pass, so it is refused.
                 Err(status)
                     if method == Method::ShouldRateLimit && status.code == Code::ResourceExhausted =>
                 {
@@ -272,7 +272,7 @@ impl GrpcSession {
                     drop(open);
                 });
             }
-            // The others are streams, and have a task from the start.
+            // `ShouldRateLimit`. The other methods are streams, which have a task from the start.
             _ => {
                 let Some(busy) = self.door.guest.begin() else { return };
                 let (decisions, vouched) = (Arc::clone(&self.door.decisions), self.door.vouches());
@@ -281,7 +281,7 @@ impl GrpcSession {
                     rate_limit(decisions, message, vouched, respond, backlog).await;
                     drop(busy);
                 });
-                // Mostly it is done at once.
+                // Mostly the answer is there at once, and needs no task.
                 if work.as_mut().poll(cx).is_pending() {
                     tokio::spawn(work);
                 }
@@ -289,7 +289,7 @@ impl GrpcSession {
         }
     }
 
-    /// Once in a while: is the other end there? Whether the connection goes on.
+    /// Looks at every tick whether the other end is there. Returns whether the connection goes on.
     fn look_after(&mut self) -> bool {
         for call in &mut self.calls {
             call.age += 1;
@@ -360,7 +360,7 @@ async fn rate_limit(
     };
 }
 
-/// Waits; whether the caller has as well.
+/// Waits, and returns whether the caller has waited as well.
 async fn held(respond: &mut SendResponse<Bytes>, wait: Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(wait) => true,

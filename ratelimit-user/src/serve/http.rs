@@ -18,7 +18,7 @@ use crate::{
     web::metrics_source::MetricsSource,
 };
 
-/// Scrapers at once. For one more, who has asked nothing yet goes, or who has asked nothing for longest.
+/// Scrapers at once. One more takes the place of a scraper that has asked nothing yet, or that has asked nothing for longest.
 const PLACES: PlaceRules = PlaceRules { own: 64, unproven: 32, first: HEAD, idle: PATIENCE, grace: GRACE };
 /// How long a scraper has its place at least.
 const GRACE: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the last answer on a connection may take.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Listens, or says why not.
+/// Binds the listener, or says why that is not possible.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address)
         .await

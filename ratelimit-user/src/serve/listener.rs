@@ -26,9 +26,9 @@ use crate::policy::{ListenEndpoint, SocketRights};
 
 /// How long a caller may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Callers that wait to be taken in.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// After so long without a word it is looked whether the other end still exists. Hosts that are gone hold no place until they are missed.
+/// Silence after which the kernel looks whether the other end still exists, so that hosts that are gone do not keep their places.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 
 /// A socket that is bound, before any thread has it.
@@ -67,9 +67,9 @@ enum ListenerSocket {
 pub enum ClientStream {
     /// A connection over TCP.
     Tcp(TcpStream),
-    /// Over TCP and TLS.
+    /// A connection over TCP and TLS.
     Tls(Box<TlsStream<TcpStream>>),
-    /// Through the file system.
+    /// A connection over a socket in the file system.
     Unix(UnixStream),
 }
 
@@ -83,7 +83,7 @@ pub enum Peer {
 }
 
 impl Bound {
-    /// Binds a socket. A socket's file that an earlier run left is replaced; one that somebody listens on is not, and nothing else is.
+    /// Binds a socket. The file of a socket that an earlier run left is replaced. A socket that somebody listens on stays, and so does every other file.
     pub fn bind(endpoint: &ListenEndpoint, rights: &SocketRights) -> io::Result<Self> {
         let socket = match endpoint {
             ListenEndpoint::Tcp(address) => {
@@ -106,7 +106,7 @@ impl Bound {
         Ok(Self { endpoint: endpoint.clone(), socket })
     }
 
-    /// A socket that another process has bound, and whose file that process removes.
+    /// Takes a socket that another process has bound. That process removes the socket's file.
     pub fn received(endpoint: ListenEndpoint, socket: OwnedFd) -> Self {
         let socket = match endpoint {
             ListenEndpoint::Tcp(_) => BoundSocket::Tcp(socket.into()),
@@ -115,7 +115,7 @@ impl Bound {
         Self { endpoint, socket }
     }
 
-    /// The socket once more, for another process.
+    /// Duplicates the socket, for another process.
     pub fn handle(&self) -> io::Result<OwnedFd> {
         match &self.socket {
             BoundSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
@@ -128,7 +128,7 @@ impl Bound {
         &self.endpoint
     }
 
-    /// One more end of it, for a thread; called on that thread's runtime.
+    /// Makes one more listener of the socket, for a thread; called on that thread's runtime.
     pub fn listener(&self, tls: Option<Speaking>) -> io::Result<Listener> {
         let socket = match &self.socket {
             BoundSocket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
@@ -136,14 +136,14 @@ impl Bound {
                 ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?)
             }
         };
-        // Certificates are for the network.
+        // TLS is for the network.
         let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
         Ok(Listener { socket, tls })
     }
 }
 
 impl Listener {
-    /// The next connection, as it comes; TLS is agreed on by [`Listener::greet`].
+    /// Accepts the next connection. [`Listener::greet`] agrees on TLS.
     pub async fn accept(&self) -> io::Result<(ClientStream, Peer)> {
         match &self.socket {
             ListenerSocket::Tcp(listener) => {
@@ -160,7 +160,7 @@ impl Listener {
         }
     }
 
-    /// Agrees on TLS where there is some; apart from accepting, so that a slow caller keeps nobody waiting.
+    /// Agrees on TLS if the listener has certificates. Apart from accepting, so that a slow caller keeps nobody waiting.
     pub fn greet(&self, stream: ClientStream) -> impl Future<Output = io::Result<ClientStream>> + use<> {
         let tls = self.tls.as_ref().and_then(Speaking::acceptor);
         async move {

@@ -1,8 +1,8 @@
-//! What is spoken on listening sockets.
+//! The protocols of listening sockets.
 
 use serde::{Deserialize, Serialize};
 
-/// What is spoken on a socket.
+/// The protocol that is spoken on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServedProtocol {
     /// The HTTP/1.1 API.

@@ -40,21 +40,21 @@ use crate::{
     },
 };
 
-/// Answers are sent when they are this long, and nothing more is done until they are.
+/// Bytes of answers that are sent at once. No more requests are answered before they are sent.
 const MAX_UNSENT: usize = 32 * 1024;
 /// How long a caller may take to ask something, and to show the token where there is one.
 pub(super) const FIRST: Duration = Duration::from_secs(30);
 /// How long a caller may ask nothing. Libraries keep connections for half an hour, and do not always notice that one was closed.
 pub(super) const IDLE: Duration = Duration::from_secs(3_600);
-/// How long a transaction may wait for its next command: people type them too.
+/// How long a transaction may wait for its next command: people type transactions, too.
 const TRANSACTION: Duration = Duration::from_secs(300);
-/// The longest request of a caller that has shown no token. A greeting with name and token has some hundred bytes.
+/// The longest request, in bytes, of a caller that has shown no token. A greeting with name and token has some hundred bytes.
 const MAX_UNPROVEN_FRAME: usize = 4 * 1024;
-/// What is read from a caller whose answer is held.
+/// Bytes that are read from a caller whose answer is held.
 const READ_WHILE_HELD: usize = 1024;
 /// How long a caller may take no byte of its answers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is read and thrown away, and for how long, after a caller was told that it makes no sense: closing at once would take the answer
+/// Bytes that are read and thrown away, for at most [`LINGER`], after a caller was told that it makes no sense: closing at once would take the answer
 /// from it.
 const LINGER_BYTES: u64 = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub async fn serve(stream: ClientStream, door: Door) {
     let session = Session::new(door);
     let mut connection = RespConnection { stream, session, kept: Vec::new(), whole: false, holds: false };
-    // A caller that hangs up is its own problem.
+    // Errors of a caller that hangs up are ignored.
     let _gone = connection.converse().await;
 }
 
@@ -72,9 +72,9 @@ struct RespConnection {
     session: Session,
     /// Input that was not answered yet.
     kept: Vec<u8>,
-    /// Whether there may be whole requests in it.
+    /// Whether there may be whole requests in `kept`.
     whole: bool,
-    /// Whether it was said that this connection has something of an unfinished request.
+    /// Whether the place of the connection was told of bytes of an unfinished request.
     holds: bool,
 }
 
@@ -88,12 +88,12 @@ enum Pause {
     Hold {
         /// The offset of the answer in the output.
         at: usize,
-        /// How long it is held, and what for.
+        /// How long the answer is held, and the turns that it is held for.
         hold: Hold,
     },
-    /// The caller is done.
+    /// The caller has asked to close the connection.
     Close,
-    /// The caller makes no sense.
+    /// The caller does not speak this protocol.
     Refuse,
 }
 
@@ -120,7 +120,7 @@ impl RespConnection {
                     let held = scratch.output[at..].to_vec();
                     drop(scratch);
                     if !self.waits(wait).await {
-                        // Its turn is the next one's.
+                        // The caller has hung up, so its turn goes to the next caller.
                         return Ok(());
                     }
                     turns.into_iter().for_each(Turn::serve);
@@ -137,7 +137,7 @@ impl RespConnection {
         }
     }
 
-    /// What is to be answered next; none when the caller has hung up.
+    /// Returns the input that is to be answered next; none when the caller has hung up.
     async fn receive(&mut self) -> io::Result<Option<ScratchBuffers>> {
         let kept = self.kept.len();
         if self.whole {
@@ -147,7 +147,7 @@ impl RespConnection {
         }
         let stream = &mut self.stream;
         let (mut scratch, read) = poll_fn(|cx| {
-            // Back to the thread unless there is something to read.
+            // The buffers go back to the thread unless there is something to read.
             let mut scratch = ScratchBuffers::borrow(kept);
             let mut room = ReadBuf::new(scratch.room(kept));
             match Pin::new(&mut *stream).poll_read(cx, &mut room) {
@@ -164,7 +164,7 @@ impl RespConnection {
         Ok((read > 0).then_some(scratch))
     }
 
-    /// Waits; whether the caller has as well. A little of what it sends meanwhile is kept: to see that it hangs up is to read.
+    /// Waits, and returns whether the caller has waited as well. Keeps a little of what it sends meanwhile: only reading shows that it hangs up.
     async fn waits(&mut self, wait: Duration) -> bool {
         let most = self.kept.len() + READ_WHILE_HELD;
         let mut turn = std::pin::pin!(tokio::time::sleep(wait));
@@ -185,10 +185,10 @@ impl RespConnection {
         }
     }
 
-    /// Keeps input that was not answered yet; `went_on` if something before it was.
+    /// Keeps input that was not answered yet. `went_on` says that input before it was answered.
     fn keep(&mut self, rest: &[u8], went_on: bool) {
         let is_new = went_on || self.kept.is_empty();
-        // As long as it is and no longer: what unfinished requests take is counted.
+        // Without spare room: the memory of unfinished requests is counted.
         self.kept = rest.to_vec();
         let waiting = self.session.transaction.as_ref().map_or(0, Transaction::len);
         let bytes = rest.len() + waiting;
@@ -199,7 +199,7 @@ impl RespConnection {
         }
     }
 
-    /// Sends answers, mostly at once; a caller that takes none of them for long is let go; one that has shown no token is let go at once, and holds no memory.
+    /// Sends answers, mostly at once. A caller that takes none of them for long is disconnected; a caller without a token at once, so that it holds no memory.
     async fn send(&mut self, mut answers: &[u8]) -> io::Result<()> {
         while !answers.is_empty() {
             let mut write = std::pin::pin!(self.stream.write(answers));
@@ -219,7 +219,7 @@ impl RespConnection {
         }
     }
 
-    /// Reads on for a moment without listening.
+    /// Closes the sending side, and throws away what the caller still sends for a moment.
     async fn linger(&mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let mut rest = (&mut self.stream).take(LINGER_BYTES);
@@ -228,7 +228,7 @@ impl RespConnection {
     }
 }
 
-/// Answers requests one after another, and says how much of the input that was, and why it stopped.
+/// Answers requests one after another. Returns how much of the input was answered, and why it stopped.
 async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (usize, Pause) {
     let mut arguments = Arguments::default();
     let mut used = 0;
@@ -268,7 +268,7 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
             continue;
         }
         let done = match verb {
-            // Apart, so that a connection without a transaction is small.
+            // Boxed, so that a connection without a transaction is small.
             RespVerb::Exec => Box::pin(execute(session, output)).await,
             _ => carry_out(session, verb, &arguments[1..], output).await,
         };
@@ -280,7 +280,7 @@ async fn answer(session: &mut Session, input: &[u8], output: &mut Vec<u8>) -> (u
     }
 }
 
-/// Whether a request waits for `EXEC`, or is not possible before; it was told so then.
+/// Whether a request waits for `EXEC`, or is not possible before it. The caller has been told so then.
 #[inline]
 fn is_put_off(session: &mut Session, verb: RespVerb, request: &[u8], output: &mut Vec<u8>) -> bool {
     let Some(transaction) = &mut session.transaction else { return false };
@@ -301,7 +301,7 @@ fn is_put_off(session: &mut Session, verb: RespVerb, request: &[u8], output: &mu
 
 /// What came of a command.
 enum Done {
-    /// The answer may be sent after this time.
+    /// The answer may be sent after this wait.
     At(Hold),
     /// The connection ends.
     Close,
@@ -356,7 +356,7 @@ async fn execute(session: &mut Session, output: &mut Vec<u8>) -> Done {
     reply.array(count);
     let mut arguments = Arguments::default();
     let mut longest = Hold::default();
-    // They were whole, and commands, when they were kept.
+    // Requests were whole, and commands, when they were kept.
     while let Ok(Some(length)) = frame::parse(rest, &mut arguments) {
         rest = &rest[length..];
         let Some(command) = arguments.first().and_then(|name| command::find(name)) else { continue };

@@ -14,7 +14,7 @@ use crate::{
     policy::SocketRights,
 };
 
-/// A socket's file, which goes with the value while it is the one that was made.
+/// The file of a socket. It is removed when the value is dropped, if it is still the file that was made.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -22,11 +22,11 @@ pub(super) struct SocketFile {
     made: (u64, u64),
 }
 
-/// Makes a socket. One of ours that an earlier run left is replaced; whatever else has the name stays, and is an error.
+/// Makes a socket. A socket of this user that an earlier run left is replaced; any other file with the name stays, and is an error.
 pub(super) fn bind(path: &Path, rights: &SocketRights) -> io::Result<(UnixListener, SocketFile)> {
     let group = rights.group.as_deref().map(number_of).transpose()?;
     make_way(path)?;
-    // No caller slips in before the rights are as they should be.
+    // Only the owner may connect until the rights are as they should be.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -45,7 +45,7 @@ pub(super) fn bind(path: &Path, rights: &SocketRights) -> io::Result<(UnixListen
     Ok((listener, file))
 }
 
-/// Removes a socket that nobody listens on, if it is ours.
+/// Removes a socket that nobody listens on, if it belongs to this user.
 fn make_way(path: &Path) -> io::Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -79,7 +79,7 @@ fn kind(kind: fs::FileType) -> &'static str {
     }
 }
 
-/// The number of a group that is given by name, or by number.
+/// Returns the number of a group that is given by name, or by number.
 fn number_of(group: &str) -> io::Result<u32> {
     if let Ok(number) = group.parse() {
         return Ok(number);
@@ -147,7 +147,7 @@ mod tests {
             assert!(fs::symlink_metadata(at(name)).is_ok(), "{name} is there");
         }
         assert_eq!(fs::read_to_string(at("file")).unwrap(), "precious");
-        // Giving files away takes rights.
+        // Giving files to another user takes rights.
         if lchown(at("theirs"), Some(65_534), None).is_ok() {
             assert!(refused(&at("theirs")).starts_with("there is a socket of user 65534, not of user"));
             assert!(at("theirs").exists());

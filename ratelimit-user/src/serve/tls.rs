@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
 
 use crate::{certificate, policy::ListenTls, secret_file};
 
-/// What TCP listeners show and ask for, and when the first certificate ends that is shown, in seconds since 1970.
+/// Reads what TCP listeners show and ask for, and when the first certificate ends that is shown, in seconds since 1970.
 pub(super) fn config(files: &ListenTls) -> Result<(ServerConfig, Option<u64>), String> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.certificate)?;
@@ -42,7 +42,7 @@ pub(super) fn config(files: &ListenTls) -> Result<(ServerConfig, Option<u64>), S
     Ok((config, expires))
 }
 
-/// The same for listeners that speak this: callers that would rather speak something else are told so while they greet.
+/// Returns the configuration for listeners of one protocol: callers that ask for another protocol are refused while TLS is agreed on.
 pub(super) fn speaking(config: &ServerConfig, protocol: Option<&[u8]>) -> Arc<ServerConfig> {
     let mut config = config.clone();
     config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();

@@ -1,4 +1,4 @@
-//! Threads that answer. Each has a runtime of its own and takes connections from every socket: nothing is handed from one to another.
+//! Threads that answer. Each has a runtime of its own and takes connections from every socket: no connection goes from one thread to another.
 
 use std::{
     io,
@@ -28,25 +28,25 @@ use crate::{
     web::gallery::Gallery,
 };
 
-/// Connections of one thread, of all protocols together.
+/// The most connections of one thread, of all protocols together.
 const MAX_CONNECTIONS: usize = 20_000;
-/// Connections of a protocol that have shown and asked nothing yet. They cost memory, and nobody answers for them.
+/// The most connections of a protocol that have shown and asked nothing yet. They cost memory, and nobody answers for them.
 const MAX_UNPROVEN: usize = 2_048;
 /// How long a caller has its place at least: across an ocean it takes a while to agree on TLS and to show a token.
 const GRACE: Duration = Duration::from_millis(250);
-/// After a socket could not be taken in: out of descriptors, others will be closed.
+/// The pause after a connection could not be accepted, for lack of descriptors: other connections will be closed.
 const BREATHER: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, and what is needed to answer on them.
 #[derive(Debug)]
 pub struct ServedSockets {
     bound: Vec<(ServedProtocol, Bound)>,
-    /// What listeners show and ask for.
+    /// The certificates and tokens of the listeners.
     credentials: Credentials,
     /// Whether callers over TCP must have a certificate.
     certified: bool,
     quotas: Arc<Quotas>,
-    /// Open streams of gRPC that all connections have in common.
+    /// Room for streams of gRPC that all connections share.
     streams: Arc<Common>,
 }
 
@@ -74,7 +74,7 @@ impl ServedSockets {
         Self::with(bound, listen)
     }
 
-    /// Sockets that another process has bound under the same policy.
+    /// Takes sockets that another process has bound under this policy.
     pub fn received(
         sockets: Vec<(ServedProtocol, ListenEndpoint, OwnedFd)>,
         listen: &Listen,
@@ -90,7 +90,7 @@ impl ServedSockets {
         Ok(Self { bound, credentials, certified, quotas: Arc::default(), streams })
     }
 
-    /// The sockets once more, for another process, which then answers on them. There is room for as many connections as these can have.
+    /// Duplicates the sockets for another process, which then answers on them, and asks for descriptors for as many connections as they can have.
     pub fn handles(&self, policy: &Policy) -> io::Result<Vec<(ServedProtocol, ListenEndpoint, OwnedFd)>> {
         if !self.is_empty() {
             descriptors::make_room(threads(policy) * MAX_CONNECTIONS);
@@ -132,7 +132,7 @@ impl ServedSockets {
         (0..threads).map(start).collect()
     }
 
-    /// Places of every protocol that is spoken, as many as there are descriptors for.
+    /// Makes the places of every protocol that is spoken, as many as there are descriptors for.
     fn places(&self, threads: usize) -> Vec<(ServedProtocol, Arc<ConnectionPlaces>)> {
         let mut protocols: Vec<ServedProtocol> = self.bound.iter().map(|(protocol, _)| *protocol).collect();
         protocols.dedup();
@@ -166,7 +166,7 @@ impl ServedSockets {
                 tasks.spawn(Arc::clone(places).look_after());
             }
         }
-        // Operators show their token over HTTP. Where nobody listens for that, there is none.
+        // Operators show their token over HTTP. Where nobody listens for HTTP, there is no operator's token.
         let has_http = self.bound.iter().any(|(protocol, _)| *protocol == ServedProtocol::Http);
         for (protocol, bound) in &self.bound {
             let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
@@ -180,7 +180,7 @@ impl ServedSockets {
             let streams = Arc::clone(&self.streams);
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 let viewer_token = token.clone();
-                // A socket's file has its own rights.
+                // A socket in the file system has rights instead of a token.
                 let token = token.clone().filter(|_| peer != Peer::Local);
                 let is_shown = certified || token.is_some() || peer == Peer::Local;
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
@@ -205,7 +205,7 @@ impl ServedSockets {
     }
 }
 
-/// Threads that answer.
+/// Returns the number of threads that answer.
 fn threads(policy: &Policy) -> usize {
     let threads = match policy.requests().threads {
         Some(threads) => threads as usize,
@@ -214,7 +214,7 @@ fn threads(policy: &Policy) -> usize {
     threads.max(1)
 }
 
-/// How long connections of a protocol may say nothing. HTTP and gRPC look after theirs themselves.
+/// Returns the rules for the places of a protocol. Connections of HTTP and gRPC end themselves if they are silent for too long.
 fn rules(protocol: ServedProtocol, own: usize, all: usize) -> PlaceRules {
     let (first, idle) = match protocol {
         ServedProtocol::Http | ServedProtocol::Grpc => (Duration::MAX, Duration::MAX),
@@ -234,7 +234,7 @@ async fn accept(
             tokio::time::sleep(BREATHER).await;
             continue;
         };
-        // Only now: a place is taken from somebody for a caller who is there.
+        // Only now, when a caller is there, may somebody else lose a place for it.
         let place = places.enter().await;
         let door = door(peer, Arc::clone(place.guest()));
         let greeted = listener.greet(stream);

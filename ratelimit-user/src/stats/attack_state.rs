@@ -1,23 +1,23 @@
-//! How hard the host is being hit by sources it does not know.
+//! The attack state: how hard untracked sources hit the host.
 //!
-//! The kernel program defends itself without being told: budgets and totals refuse untracked sources first. The attack state says in one
-//! word that it is doing so. It is made of what untracked sources were refused, never of blocked traffic: an attacker that is blocked
-//! already must not move it.
+//! The kernel program defends itself without it: budgets and totals refuse untracked sources first. The attack state says in one
+//! word that this is happening. It depends on what untracked sources were refused, never on blocked traffic: an attacker that is blocked
+//! already must not change it.
 
 /// The host's attack state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttackState {
-    /// Neither refused packets nor untracked sources are many.
+    /// Few refused packets and few new sources.
     #[default]
     Normal,
     /// Many new sources, or a service or the host over its total.
     Elevated,
-    /// Sources without state are being refused in numbers.
+    /// Packets of untracked sources are refused in large numbers.
     Flood,
 }
 
 impl AttackState {
-    /// As in `status` and the log.
+    /// The word for the state in `status` and the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -34,12 +34,12 @@ impl AttackState {
     }
 }
 
-/// Counts of one second that the attack state is concluded from.
+/// Counts of one second, from which the attack state follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Sources that were entered into the table.
     pub promoted: u64,
-    /// Packets of sources that would have needed an entry and got none.
+    /// Packets of sources that needed an entry and got none.
     pub refused_newcomers: u64,
     /// Packets over the total of a service or of the host.
     pub over_total: u64,
@@ -49,13 +49,13 @@ pub struct Pressure {
 
 /// Packets over a total, per second, that make the attack state elevated.
 const ELEVATED_OVER_TOTAL: u64 = 1_000;
-/// And those that make it a flood: more than any misconfigured client sends.
+/// Packets over a total, per second, that make the attack state a flood: more than any misconfigured client sends.
 const FLOOD_OVER_TOTAL: u64 = 50_000;
 /// Calm seconds before the attack state relaxes by one step.
 const CALM_SECONDS: u32 = 10;
 
 impl Pressure {
-    /// The attack state that this second alone would call for, with thresholds divided by `ease`.
+    /// The attack state for this second alone, with thresholds divided by `ease`.
     fn calls_for(&self, ease: u64) -> AttackState {
         let over_total = self.over_total.saturating_mul(ease);
         let refused = self.refused_newcomers.saturating_mul(ease);
@@ -86,12 +86,12 @@ impl Watch {
         self.attack_state
     }
 
-    /// How often it has changed.
+    /// How often the attack state has changed.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Takes one second's pressure. Rises at once; relaxes one step after ten seconds below half of what raised it.
+    /// The watch after one more second. Rises at once; relaxes one step after ten seconds below half of what raised it.
     #[must_use]
     pub fn after(self, pressure: &Pressure) -> Self {
         let called_for = pressure.calls_for(1);

@@ -1,4 +1,4 @@
-//! Views as they are made, for whoever looks: the terminal, the dashboard, attack reports.
+//! Views for everything that displays traffic: the terminal, the dashboard, attack reports.
 
 use std::{fmt, sync::Arc};
 
@@ -6,20 +6,20 @@ use tokio::sync::watch;
 
 use super::view::StatsView;
 
-/// The last view; `None` before the first.
+/// A receiver of the latest view; `None` before the first one.
 pub type Views = watch::Receiver<Option<Arc<StatsView>>>;
 
-/// A way to look. Views are made once a second while somebody holds what [`ViewFeed::look`] answers, and not otherwise.
+/// Makes views on demand: once a second while somebody holds a receiver from [`ViewFeed::look`], and not otherwise.
 #[derive(Clone)]
 pub struct ViewFeed(Arc<dyn Fn() -> Views + Send + Sync>);
 
 impl ViewFeed {
-    /// A feed that begins to make views when it is asked.
+    /// A feed that calls `begin` to start making views.
     pub fn new(begin: impl Fn() -> Views + Send + Sync + 'static) -> Self {
         Self(Arc::new(begin))
     }
 
-    /// Views from now on. The first that is there may be of before, and is marked as seen.
+    /// A receiver of views from now on. An older view that is there already is marked as seen.
     pub fn look(&self) -> Views {
         let mut views = (self.0)();
         views.mark_unchanged();

@@ -1,10 +1,10 @@
-//! Packets and bytes by the second: of everything, of a reason, of a service.
+//! Packets and bytes per second: of all traffic, of a reason, of a service.
 
 use serde::{Deserialize, Serialize};
 
 use super::remaining::LimitLeft;
 
-/// Packets and bytes by the second.
+/// Packets and bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// The number of packets per second.
@@ -13,7 +13,7 @@ pub struct Flow {
     pub bytes_per_second: f64,
 }
 
-/// What ended for one reason.
+/// The traffic that ended with one reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReasonFlow {
     /// Name of the reason.
@@ -25,18 +25,18 @@ pub struct ReasonFlow {
     pub flow: Flow,
 }
 
-/// What came for one service.
+/// The traffic of one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceFlow {
     /// The name of the service; empty for packets of no service.
     pub service: String,
-    /// What was handed on.
+    /// Traffic that was handed on.
     pub passed: Flow,
-    /// What was dropped.
+    /// Traffic that was dropped.
     pub dropped: Flow,
-    /// What was answered on the spot.
+    /// Traffic that was answered by the kernel program.
     pub replied: Flow,
-    /// What is left of its totals.
+    /// What is left of the service's totals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<LimitLeft>,
 }

@@ -1,4 +1,4 @@
-//! What the counters said at one moment, as plain numbers for every view.
+//! The counters at one moment, as plain numbers for every view.
 
 pub mod attack_state;
 pub mod feed;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::Places;
 
-/// One counter of the program, all CPUs added up.
+/// One counter of the kernel program, added up over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// 0, or one more than the index of a service.
     pub service: u32,
     /// The reason that the frames ended with.
     pub reason: Reason,
-    /// What became of the frames.
+    /// The fate of the frames.
     pub fate: Fate,
     /// How many frames, and how many bytes.
     pub counter: Counter,
@@ -41,23 +41,23 @@ pub struct ReasonCount {
     pub bytes: u64,
 }
 
-/// Counts by what became of packets.
+/// Counts by fate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Columns {
-    /// What was decided.
+    /// Frames with the verdict of their reason.
     pub reasons: Vec<ReasonCount>,
-    /// What passed although a limit refused it, because the service or the whole policy is on trial; as far as it occurred.
+    /// Frames that passed although a limit refused them, because the service or the whole policy is on trial; only reasons that occurred.
     #[serde(default)]
     pub would_drop: Vec<ReasonCount>,
-    /// What passed with another class of service although a limit refused it.
+    /// Frames that passed with another DSCP class although a limit refused them.
     #[serde(default)]
     pub marked: Vec<ReasonCount>,
-    /// What a limit refused and its sender was told.
+    /// Frames that a limit refused and whose sender was told.
     #[serde(default)]
     pub rejected: Vec<ReasonCount>,
 }
 
-/// What was counted for one service.
+/// The counts of one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceCount {
     /// The name of the service.
@@ -70,10 +70,10 @@ pub struct ServiceCount {
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// All services together: one entry per reason, also for those that never occurred.
+    /// All services together: one entry per reason, even for reasons that never occurred.
     #[serde(flatten)]
     pub columns: Columns,
-    /// Packets by service and reason. Packets for no service have an empty name; services that are gone are left out.
+    /// Frames by service and reason. Frames of no service have an empty name; services that are gone are left out.
     #[serde(default)]
     pub services: Vec<ServiceCount>,
 }
@@ -89,9 +89,9 @@ pub struct CounterTotals {
     pub passed_bytes: u64,
     /// The bytes that were dropped.
     pub dropped_bytes: u64,
-    /// Frames answered on the spot.
+    /// Frames that the kernel program answered.
     pub replied_packets: u64,
-    /// Bytes of the frames that were answered.
+    /// Bytes of the frames that the kernel program answered.
     pub replied_bytes: u64,
 }
 
@@ -126,7 +126,7 @@ impl Columns {
 }
 
 impl Snapshot {
-    /// From the counters, and the names of services by index.
+    /// A snapshot of the counters, with the names of services by index.
     pub fn new(counts: &[Count], names: &Places) -> Self {
         let mut services = vec![ServiceCount::default()];
         services.extend(
@@ -165,7 +165,7 @@ impl Snapshot {
     }
 }
 
-/// What happened to frames of a fate. Who was told that a packet is refused has not been served.
+/// The verdict on frames with a fate. A rejected packet counts as dropped, because its sender was not served.
 fn verdict(fate: Fate, reason: Reason) -> Verdict {
     match fate {
         Fate::Decided => reason.verdict(),
@@ -174,7 +174,7 @@ fn verdict(fate: Fate, reason: Reason) -> Verdict {
     }
 }
 
-/// Adds to the entry of a reason, or makes one.
+/// Adds a counter to the entry of its reason, or makes the entry.
 fn add(counts: &mut Vec<ReasonCount>, reason: Reason, verdict: Verdict, counter: Counter) {
     match counts.iter_mut().find(|count| count.reason == reason.name()) {
         Some(count) => {

@@ -1,10 +1,10 @@
-//! Whose address it is, for thousands of addresses a second.
+//! Finds the users of addresses, thousands of times a second.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::policy::{Prefix, Users};
 
-/// The prefixes of users, to be looked up by length: as many steps as there are different lengths, however many prefixes there are.
+/// The prefixes of users, looked up by length: as many steps as there are different lengths, however many prefixes there are.
 #[derive(Debug)]
 pub struct Owners<'u> {
     names: HashMap<Prefix, &'u str>,
@@ -13,7 +13,7 @@ pub struct Owners<'u> {
 }
 
 impl<'u> Owners<'u> {
-    /// Of these users.
+    /// The prefixes of these users.
     pub fn of(users: &'u Users) -> Self {
         let mut names = HashMap::new();
         for user in users.iter() {

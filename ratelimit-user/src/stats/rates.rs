@@ -1,4 +1,4 @@
-//! How fast counters grew between two looks. Pure.
+//! Rates of counters between two snapshots. Pure.
 
 use serde::Serialize;
 
@@ -7,25 +7,25 @@ use super::{
     flow::{Flow, ReasonFlow, ServiceFlow},
 };
 
-/// Everything, over one span.
+/// All rates over one span.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rates {
-    /// How long it was.
+    /// Length of the span in milliseconds.
     pub span_ms: u64,
     /// The traffic that passed.
     pub passed: Flow,
-    /// What was dropped.
+    /// Traffic that was dropped.
     pub dropped: Flow,
-    /// What was answered on the spot.
+    /// Traffic that the kernel program answered.
     pub replied: Flow,
-    /// By reason, as far as it occurred in the span; verdicts are those of metrics, `would_drop`, `marked` and `rejected` among them.
+    /// The traffic of each reason that occurred in the span; verdicts are those of metrics, including `would_drop`, `marked` and `rejected`.
     pub reasons: Vec<ReasonFlow>,
     /// The traffic of each service.
     pub services: Vec<ServiceFlow>,
 }
 
 impl Rates {
-    /// What came between two looks; `None` if there was no time between them, or if counters began anew.
+    /// The rates between two snapshots; `None` if no time passed, or if counters started again from zero.
     pub fn between(before: &Snapshot, after: &Snapshot, span_ms: u64) -> Option<Self> {
         if span_ms == 0 {
             return None;
@@ -46,7 +46,7 @@ impl Rates {
             let known = before.services.iter().find(|known| known.service == service.service);
             let then = known.map(|known| known.columns.totals()).unwrap_or_default();
             let now = service.columns.totals();
-            // A service that was taken out of the policy and put back begins with nothing.
+            // A service that was taken out of the policy and put back starts from zero.
             let grown = self::grown(&then, &now).unwrap_or(now);
             ServiceFlow {
                 service: service.service.clone(),
@@ -66,14 +66,14 @@ impl Rates {
         })
     }
 
-    /// The rate of a reason with a verdict; nothing if it did not occur.
+    /// The traffic of a reason with a verdict; zero if it did not occur.
     pub fn of(&self, verdict: &str, reason: &str) -> Flow {
         let found = self.reasons.iter().find(|one| one.reason == reason && one.verdict == verdict);
         found.map(|one| one.flow).unwrap_or_default()
     }
 }
 
-/// All counts with the word for what became of them.
+/// All counts, each with the word for its verdict or fate.
 pub(super) fn counts(columns: &Columns) -> impl Iterator<Item = (&str, &ReasonCount)> {
     let Columns { reasons, would_drop, marked, rejected } = columns;
     let decided = reasons.iter().map(|count| (count.verdict.as_str(), count));
@@ -155,7 +155,7 @@ mod tests {
         assert!(Rates::between(&few, &many, 0).is_none());
         assert!(Rates::between(&many, &few, 1_000).is_none());
         assert!(Rates::between(&few, &few, 1_000).is_some());
-        // One reason began anew, and the sum grew all the same.
+        // The counter of one reason started again, while the sum grew.
         let other = snapshot(&[(0, Reason::Allowed, Fate::Decided, 9)]);
         assert!(Rates::between(&many, &other, 1_000).is_none());
     }

@@ -1,33 +1,33 @@
-//! How full the buckets of those are who are shown in a view.
+//! What is left of the limits of sources, users and services in a view.
 
 use serde::{Deserialize, Serialize};
 
 /// What is left of one limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitLeft {
-    /// Whose limit it is: `source`, `service` (for each source of it), `user`, or `total`.
+    /// The owner of the limit: `source`, `service` (for each of its sources), `user`, or `total`.
     pub whose: String,
-    /// As it is typed.
+    /// The limit as typed.
     pub limit: String,
     /// Units that would be admitted now.
     pub left: u64,
-    /// Units that would be admitted after a while of silence.
+    /// Units that would be admitted when the bucket is full.
     pub capacity: u64,
-    /// What is left, in percent; 0 only if nothing is.
+    /// What is left, in percent of the capacity; 0 only if nothing is left.
     pub left_percent: u64,
-    /// Units of what is left that this host was given for now, of a limit that holds on all hosts together.
+    /// Units of `left` that this host holds by a lease, for a limit that holds on all hosts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,
-    /// The part of a limit that holds on all hosts together that was spent on this host lately, in percent.
+    /// The part of a leased limit that was spent on this host lately, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<u64>,
 }
 
 impl LimitLeft {
-    /// Of a limit with nothing to say about other hosts.
+    /// The state of a limit that is not leased.
     pub fn new(whose: &str, limit: String, left: u64, capacity: u64) -> Self {
         let percent = u128::from(left) * 100 / u128::from(capacity.max(1));
-        // Somebody who has a little left is not refused.
+        // A limit with a little left does not show as 0 percent.
         let left_percent = if left > 0 { percent.clamp(1, 100) as u64 } else { 0 };
         Self {
             whose: whose.to_owned(),
@@ -40,13 +40,13 @@ impl LimitLeft {
         }
     }
 
-    /// The limit of which the smallest part is left: the one that refuses first.
+    /// The limit with the smallest part left: the one that will refuse first.
     pub fn tightest(limits: &[Self]) -> Option<&Self> {
         limits.iter().min_by_key(|limit| limit.left_percent)
     }
 }
 
-/// A host of the cluster, as this one has heard of it.
+/// A host of the cluster, as far as this host has heard of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterHost {
     /// The name of the host.
@@ -55,13 +55,13 @@ pub struct ClusterHost {
     pub state: String,
     /// How many milliseconds ago the host was last heard of.
     pub seen_ms_ago: u64,
-    /// Changes of blocks that it has not heard of yet.
+    /// Changes of blocks that the host has not heard of yet.
     pub behind: u64,
-    /// Limits that it holds leases of.
+    /// Limits that the host holds leases of.
     pub leases: u64,
-    /// How long its last call to the store took.
+    /// Round trip of the host's last call to the store, in microseconds.
     pub round_trip_us: u64,
-    /// Version of its program.
+    /// Version of the host's program.
     pub program: String,
 }
 

@@ -1,4 +1,4 @@
-//! A sampled frame: what the kernel program says of it, and who sent it.
+//! A sampled frame: its counter, source and ports.
 
 use std::net::IpAddr;
 
@@ -16,13 +16,13 @@ use ratelimit_ebpf::{
 /// One sampled frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// When, on the kernel's monotonic clock.
+    /// When the frame was sampled: nanoseconds of the kernel's monotonic clock.
     pub time_ns: u64,
     /// The source that sent the frame; `None` if the frame is not IP.
     pub source: Option<IpAddr>,
-    /// Destination port; 0 without one.
+    /// Destination port; 0 if the frame has none.
     pub port: u16,
-    /// Source port; 0 without one.
+    /// Source port; 0 if the frame has none.
     pub source_port: u16,
     /// Whether the ports are those of UDP.
     pub is_udp: bool,
@@ -30,21 +30,21 @@ pub struct Sampled {
     pub service: u32,
     /// The reason that the frame ended with.
     pub reason: Reason,
-    /// What became of it.
+    /// The fate of the frame.
     pub fate: Fate,
-    /// What the kernel was told.
+    /// The verdict on the frame.
     pub verdict: Verdict,
-    /// Length of the frame.
+    /// Length of the frame in bytes.
     pub len: u32,
-    /// How many frames it stands for.
+    /// How many frames the sample stands for.
     pub weight: u64,
 }
 
 impl Sampled {
-    /// From the header of a sample, and the first bytes of its frame.
+    /// The sample with this header and these first bytes of the frame.
     pub fn of(header: SampleHeader, frame: &[u8]) -> Self {
         let fate = Fate::ALL[(header.slot % SERVICE_SLOTS / REASON_SLOTS) as usize];
-        // A sender that was told of a refusal has not been served, as in the counters.
+        // A rejected packet counts as dropped, because its sender was not served.
         let verdict = match header.action {
             ACTION_PASS => Verdict::Pass,
             ACTION_REPLY if fate != Fate::Rejected => Verdict::Reply,
@@ -52,13 +52,13 @@ impl Sampled {
         };
         let link = if header.link == 0 { Link::Ethernet } else { Link::Ip };
         let frame = Frame::with_len(link, frame, u64::from(header.len));
-        // An answer goes to whom it was asked by: the frame has been written over.
+        // A reply has been written over the frame, so its destination is the source of the packet.
         let (source, packet) = match header.action {
             ACTION_REPLY => (parse::destination(&frame), None),
             _ => (parse::source(&frame), parse::parse(&frame).ok()),
         };
         let port = packet.map_or(0, |packet| packet.port);
-        // Both protocols with ports have the source port in front of the destination's.
+        // UDP and TCP headers have the source port before the destination port.
         let with_port = packet.filter(|packet| packet.port_slot().is_some());
         let source_port =
             with_port.and_then(|packet| Some(frame.view::<2>(packet.transport_at)?.u16_be::<0>()));
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// UDP from 203.0.113.7:9 to 198.51.100.1:53.
+    /// A UDP packet from 203.0.113.7:9 to 198.51.100.1:53.
     const UDP: [u8; 42] = [
         2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 7,
         198, 51, 100, 1, 0, 9, 0, 53, 0, 8, 0, 0,

@@ -1,8 +1,8 @@
-//! The senders that send most, from a sample of all frames.
+//! Talkers: the senders of most traffic, estimated from sampled frames.
 //!
-//! A frame that was chosen with probability 1/w stands for w frames (Horvitz and Thompson 1952). The sum of what the samples of a source stand for
-//! is an unbiased estimate of its frames, with the variance Σ (w² - w): nothing at all while every frame is sampled, and 1.96 √(w n) to
-//! either side, nineteen times out of twenty, for a source that sent n. A source of which no frame was chosen sent fewer than 3 w, nineteen times
+//! A frame that was sampled with probability 1/w stands for w frames (Horvitz and Thompson 1952). The sum of the weights of a source's samples
+//! is an unbiased estimate of its frames, with the variance Σ (w² - w): zero while every frame is sampled, and 1.96 √(w n) to
+//! either side, nineteen times out of twenty, for a source that sent n frames. A source without a sample sent fewer than 3 w frames, nineteen times
 //! out of twenty.
 
 use std::{collections::HashMap, hash::Hash};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{remaining::LimitLeft, sampled::Sampled};
 
-/// Talkers of each kind that a view has, by each of the three orders: packets, bytes, refused packets.
+/// Talkers of each kind that a view shows, by each of three orders: packets, bytes, refused packets.
 const SHOWN: usize = 50;
 /// Half of a 95 % interval, in standard deviations.
 const CONFIDENCE: f64 = 1.96;
@@ -20,7 +20,7 @@ const CONFIDENCE: f64 = 1.96;
 /// A sender: a source, a prefix or a user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// What the policy takes for one source: an address, or a prefix.
+    /// A source: an address, or the prefix of a source.
     Source(String),
     /// A /24 of IPv4, or a /48 of IPv6.
     Prefix(String),
@@ -28,10 +28,10 @@ pub enum Who {
     User(String),
 }
 
-/// What somebody sent in the span of a view. Numbers of packets and bytes are estimates; `error_packets` says how good.
+/// The traffic of one sender in the span of a view. Packets and bytes are estimates; `error_packets` is their error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Talker {
-    /// The source, if the talker is one: an address, or what the policy takes for one.
+    /// The source, if the talker is a source: an address, or the prefix of a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The prefix, if the talker is one.
@@ -44,21 +44,21 @@ pub struct Talker {
     pub passed_packets: u64,
     /// Packets that were dropped.
     pub dropped_packets: u64,
-    /// Packets that were answered on the spot.
+    /// Packets that the kernel program answered.
     pub replied_packets: u64,
-    /// Bytes of all of them.
+    /// Bytes of all these packets.
     pub bytes: u64,
-    /// All of them, by the second.
+    /// All packets per second.
     pub packets_per_second: f64,
-    /// Bytes of all of them, by the second.
+    /// All bytes per second.
     pub bytes_per_second: f64,
-    /// Nineteen times out of twenty the packets are not more than this away from the truth; 0 if every packet was seen.
+    /// The error of the numbers of packets, exceeded once out of twenty times; 0 if every packet was sampled.
     pub error_packets: u64,
-    /// The service that most of them were for.
+    /// The service of most packets.
     pub service: Option<String>,
-    /// Why most of those that did not pass were refused.
+    /// The reason of most refusals.
     pub reason: Option<String>,
-    /// The destination port of most of them.
+    /// The destination port of most packets.
     pub port: Option<u16>,
     /// What is left of the limits of a source or of a user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -72,21 +72,21 @@ impl Talker {
         name.map_or("", String::as_str)
     }
 
-    /// Packets, whatever became of them.
+    /// All packets, whatever their verdict.
     pub fn packets(&self) -> u64 {
         self.passed_packets + self.dropped_packets + self.replied_packets
     }
 }
 
-/// Words for the numbers of a sample.
+/// Names for the numbers in samples.
 pub trait Naming {
     /// The name of a service, by its number in the table of ports.
     fn service(&self, number: u32) -> Option<&str>;
-    /// The user that somebody belongs to.
+    /// The user of a sender.
     fn user(&self, who: &Who) -> Option<&str>;
 }
 
-/// Those who sent most, largest first, with everything that a view says of them. Samples for which `who` has no answer are nobody's.
+/// The senders of most traffic, largest first, with everything that a view shows of them. Samples for which `who` returns `None` are left out.
 pub fn largest<'s>(
     samples: &'s [Sampled],
     scale: f64,
@@ -106,7 +106,7 @@ pub fn largest<'s>(
     talkers
 }
 
-/// Keeps the first by each order, and puts them into the order of packets.
+/// Keeps the first talkers by each order, sorted by packets.
 fn keep_largest(talkers: &mut Vec<Talker>) {
     let threshold = |of: &dyn Fn(&Talker) -> u64| {
         let mut values: Vec<u64> = talkers.iter().map(of).collect();
@@ -119,7 +119,7 @@ fn keep_largest(talkers: &mut Vec<Talker>) {
         talker.packets() >= packets || talker.bytes >= bytes || talker.dropped_packets >= dropped
     });
     talkers.sort_by(|a, b| b.packets().cmp(&a.packets()).then_with(|| a.name().cmp(b.name())));
-    // Thousands may have sent one packet each.
+    // Thousands of senders may have sent one packet each.
     talkers.truncate(3 * SHOWN);
 }
 
@@ -159,7 +159,7 @@ fn talker(who: Who, samples: &[&Sampled], scale: f64, span_seconds: f64, naming:
     }
 }
 
-/// The heaviest of some things; the smallest of those that weigh as much, so that the answer is the same each time.
+/// The thing with the largest sum of weights; the smallest of equals, so that the answer is always the same.
 fn most<T: Copy + Eq + Hash + Ord>(weighed: impl Iterator<Item = (T, u64)>) -> Option<T> {
     let mut sums: HashMap<T, u64> = HashMap::new();
     weighed.for_each(|(thing, weight)| *sums.entry(thing).or_default() += weight);
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(serde_json::from_value::<Talker>(json).unwrap(), *first);
     }
 
-    /// A second of packets through the sampler of the kernel program: a million of sources that sent one packet each, and three that sent more.
+    /// A second of packets through the sampler of the kernel program: a million sources that send one packet each, and three that send more.
     fn spoofed(seed: u32) -> Vec<Sampled> {
         let mut sampler = Sampler { random: 0, epoch: 0, taken: 0, shift: 0, gap: 0 };
         let packets = 1_000_000_u32;

@@ -1,4 +1,4 @@
-//! What the host did in one span of time: the one snapshot behind the terminal, the dashboard, attack reports and scripts.
+//! The view: what the host did in one span of time, for the terminal, the dashboard, attack reports and scripts.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,24 +16,24 @@ use crate::{
     policy::{Policy, Prefix},
 };
 
-/// Version of the JSON form: fields are added, never renamed.
+/// Version of the JSON form. Fields are added, never renamed.
 const VERSION: u32 = 1;
-/// Lengths of the prefixes that sources are added up by.
+/// Lengths of the prefixes that sources are added up by, in bits.
 const PREFIX_V4: u8 = 24;
 const PREFIX_V6: u8 = 48;
 
-/// How the talkers of a view were found.
+/// How the talkers of a view were estimated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplingNote {
-    /// Packets that were looked at.
+    /// Frames that were sampled.
     pub samples: u64,
     /// Samples that were lost because the daemon did not read them in time.
     pub lost: u64,
-    /// At the busiest moment one packet in so many was looked at; 1 if every packet was.
+    /// At the busiest moment one frame in this many was sampled; 1 if every frame was.
     pub one_in: u64,
-    /// A source of which no packet was looked at sent fewer than this, nineteen times out of twenty.
+    /// A source without a sample sent fewer packets than this, nineteen times out of twenty.
     pub unseen_packets: u64,
-    /// Why there are no talkers, if frames cannot be sampled here.
+    /// Why there are no talkers, if frames cannot be sampled on this host.
     pub problem: Option<String>,
 }
 
@@ -46,25 +46,25 @@ pub struct StatsView {
     pub at: String,
     /// When the span ended, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// How long it was.
+    /// Length of the span in milliseconds.
     pub span_ms: u64,
-    /// What was handed on.
+    /// Traffic that was handed on.
     pub passed: Flow,
-    /// What was dropped.
+    /// Traffic that was dropped.
     pub dropped: Flow,
-    /// What was answered on the spot.
+    /// Traffic that the kernel program answered.
     pub replied: Flow,
-    /// By reason, as far as any packet ended for it.
+    /// The traffic of each reason that occurred.
     pub reasons: Vec<ReasonFlow>,
     /// The traffic of each service.
     pub services: Vec<ServiceFlow>,
-    /// Largest sources, largest first.
+    /// The sources that send most, largest first.
     pub sources: Vec<Talker>,
     /// The prefixes that send most.
     pub prefixes: Vec<Talker>,
     /// The users that send most.
     pub users: Vec<Talker>,
-    /// How these were found.
+    /// How the talkers were estimated.
     pub sampling: SamplingNote,
     /// The host's attack state.
     pub attack_state: String,
@@ -75,18 +75,18 @@ pub struct StatsView {
     pub hosts: Vec<ClusterHost>,
 }
 
-/// What a view is made of.
+/// The data that a view is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsSpan<'s> {
-    /// The counters when it began.
+    /// The counters when the span began.
     pub before: &'s Snapshot,
-    /// The counters when it ended.
+    /// The counters when the span ended.
     pub after: &'s Snapshot,
     /// The sampled frames.
     pub samples: &'s [Sampled],
     /// Samples that were lost.
     pub lost: u64,
-    /// How long it was.
+    /// Length of the span in milliseconds.
     pub span_ms: u64,
     /// When the span ended, in milliseconds since 1970.
     pub unix_ms: u64,
@@ -94,16 +94,16 @@ pub struct StatsSpan<'s> {
     pub policy: &'s Policy,
     /// The attack state.
     pub attack_state: &'s str,
-    /// Why frames are not sampled.
+    /// Why frames are not sampled, if they are not.
     pub problem: Option<&'s str>,
 }
 
 impl StatsView {
-    /// The view of a span. `service` gives names to numbers of the table of ports.
+    /// The view of a span. `service` returns the name of a number in the table of ports.
     pub fn of<'s>(span: &StatsSpan<'s>, service: impl Fn(u32) -> Option<&'s str>) -> Self {
-        // Not to divide by nothing.
+        // At least 1, because it divides.
         let seconds = span.span_ms.max(1) as f64 / 1_000.0;
-        // Counters that began anew have no rates.
+        // Counters that started again have no rates.
         let rates = Rates::between(span.before, span.after, span.span_ms);
         let (passed, dropped, replied) = rates
             .as_ref()
@@ -163,11 +163,11 @@ impl<'s, F: Fn(u32) -> Option<&'s str>> Naming for ViewNames<'_, 's, F> {
     }
 }
 
-/// What the weights of samples are multiplied with, so that they add up to what was counted: samples that were lost are made up for by the others.
+/// The factor for the weights of samples that makes their sum equal to the counters, and so makes up for lost samples.
 fn scale(span: &StatsSpan<'_>) -> f64 {
     let counted = packets(span.after).saturating_sub(packets(span.before));
     let weighed: u64 = span.samples.iter().map(|sample| sample.weight).sum();
-    // A span in which every packet was seen needs no estimate, and begins and ends a moment beside the counters'.
+    // A span in which every packet was sampled needs no factor; it begins and ends a moment beside the counters' span.
     if weighed == 0 || counted == 0 || (span.lost == 0 && largest_weight(span) == 1) {
         return 1.0;
     }
@@ -185,7 +185,7 @@ fn largest_weight(span: &StatsSpan<'_>) -> u64 {
 
 fn note(span: &StatsSpan<'_>) -> SamplingNote {
     let one_in = largest_weight(span);
-    // The rule of three: what was chosen with probability 1/w and never was, was there fewer than 3 w times.
+    // The rule of three: frames that are sampled with probability 1/w and never were, numbered fewer than 3 w.
     let unseen_packets =
         if one_in > 1 || span.lost > 0 { (3.0 * one_in as f64 * scale(span)).ceil() as u64 } else { 0 };
     SamplingNote {
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_was_lost_is_made_up_for_by_what_was_counted() {
-        // 4200 packets were counted, and the samples stand for 2100 of them.
+        // The counters have 4200 packets, and the samples stand for 2100.
         let view = view(&[sample(7, 2_048), sample(200, 52)], 9);
         let packets: Vec<u64> = view.sources.iter().map(Talker::packets).collect();
         assert_eq!(packets, [4_096, 104]);

@@ -12,7 +12,7 @@ use crate::policy::address::Endpoint;
 ///
 /// Redis is in [`super::redis`]. Another store is another file that implements this, and [`super::AddressedStore`] names it.
 pub trait Backend: Sized + Send + Sync + 'static {
-    /// Where the store is.
+    /// The address of the store.
     type Address: Clone + Display + Send + Sync + 'static;
 
     /// Whether keys of one call must share a slot.
@@ -24,17 +24,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
         until: Deadline,
     ) -> impl Future<Output = Result<Self, StoreError>> + Send;
 
-    /// Connects again, and looks again which servers there are. Connections that work are kept, but for those of `suspects`.
+    /// Connects again, and looks again which servers there are. Connections that work are kept, except those to `suspects`.
     fn successor(
         &self,
         suspects: &[Endpoint],
         until: Deadline,
     ) -> impl Future<Output = Result<Self, StoreError>> + Send;
 
-    /// The servers that calls go to, and why not where there is no connection.
+    /// Returns the servers that calls go to, and for each without a connection the reason.
     fn servers(&self) -> Vec<(Endpoint, Option<StoreError>)>;
 
-    /// The server that a call goes to, if there is one.
+    /// Returns the server that a call goes to, if there is one.
     fn server_of(&self, call: &Call<'_>) -> Option<Endpoint>;
 
     /// Runs the calls and returns one answer for each, in their order, not later than `until`. A call that fails does not hide the answers of
@@ -46,11 +46,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
         until: Deadline,
     ) -> impl Future<Output = Vec<Result<Value, StoreError>>> + Send;
 
-    /// Whether those who say where the store is name another server by now than the one that calls go to, which may still answer. Not later than `until`.
+    /// Whether the servers that know where the store is name another one by now than the one that calls go to, which may still answer. Answers not later than `until`.
     fn has_moved(&self, _until: Deadline) -> impl Future<Output = bool> + Send {
         async { false }
     }
 
-    /// What the servers that are connected say of themselves. One that is too old is an error.
+    /// Returns what the connected servers tell about themselves. A server that is too old is an error.
     fn facts(&self, until: Deadline) -> impl Future<Output = Result<Vec<ServerFacts>, StoreError>> + Send;
 }

@@ -21,7 +21,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Whether to ask now.
+    /// Whether the store is to be asked now.
     pub fn allows(&self, now: Instant) -> bool {
         self.probe.is_none_or(|probe| now >= probe)
     }
@@ -47,12 +47,12 @@ impl Breaker {
         self.probe.is_some()
     }
 
-    /// How often it was given up.
+    /// Returns how often the store was given up.
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// For how long nothing has worked.
+    /// Returns for how long nothing has worked.
     pub fn failing_for(&self, now: Instant) -> Option<Duration> {
         self.since.map(|since| now.duration_since(since))
     }

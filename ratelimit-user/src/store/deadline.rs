@@ -1,4 +1,4 @@
-//! When to give up, and how long that was, for the message.
+//! Deadlines: when to give up, and how much time was given, for messages.
 
 use std::{future::Future, time::Duration};
 
@@ -14,7 +14,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The moment that is so long from now.
+    /// Makes the deadline that is `given` from now.
     pub fn after(given: Duration) -> Self {
         Self { at: Instant::now() + given, given }
     }
@@ -24,18 +24,18 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// When half of what is left will be over.
+    /// Returns the moment at which half of the time that is left is over.
     pub(super) fn halfway(self) -> Instant {
         let now = Instant::now();
         now + self.at.saturating_duration_since(now) / 2
     }
 
-    /// The error of a server that has not answered until then.
+    /// Makes the error of a server that has not answered in time.
     pub fn missed(self, at: &str) -> StoreError {
         StoreError::TimedOut { at: at.to_owned(), after: self.given }
     }
 
-    /// The result of work with the server `at`, or that the time is over.
+    /// Waits for work with the server `at`. Returns the result of the work, or the error that the time is over.
     pub async fn hold<T>(
         self,
         at: &str,

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::terms::Terms;
 
-/// What a host says. The same number is said again until there is an answer, and counts once.
+/// What a host tells the store of one limit. An entry is sent with the same number until there is an answer, and counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Counts what this host says about this limit, from 1.
+    /// The number of the entry among the entries of this host about this limit, from 1.
     pub sequence: u64,
     /// Units spent since the entry before.
     pub used: u64,
     /// Units that may still be spent: what the host was given, and has neither spent nor given back.
     pub held: u64,
-    /// Units that it would like to have beside those.
+    /// Units that the host would like to have beside those that it holds.
     pub wanted: u64,
 }
 
 impl Entry {
-    /// Nothing but "I am here": the store gets to know that it is alive, and keeps nothing.
+    /// Whether the entry says nothing but that the host is alive: the store keeps nothing of it.
     pub fn is_empty(&self) -> bool {
         self.used == 0 && self.held == 0 && self.wanted == 0
     }
@@ -29,75 +29,75 @@ impl Entry {
 /// One line of a lease batch to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What the store calls the limit.
+    /// The key of the limit in the store.
     pub key: String,
     /// The limit that the line is about.
     pub terms: Terms,
-    /// What there is to say about it.
+    /// The entry about the limit.
     pub entry: Entry,
 }
 
-/// What the store answers.
+/// What the store answers to one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Units that may be spent beside those that are held.
     pub units: u64,
-    /// For how long, like those that are held, from when the entry was sent.
+    /// Microseconds, from when the entry was sent, for which granted and held units may be spent.
     pub lifetime_us: u64,
-    /// What other hosts say of the limit itself.
+    /// Whether other hosts have the limit with equal numbers.
     pub others: Others,
     /// Hosts that hold something of the limit or want to, this one among them.
     pub hosts: u64,
 }
 
-/// Whether hosts have the same limit in their policies. The smallest rate and the smallest burst that any of them says are in force for all.
+/// Whether hosts have a limit with equal numbers in their policies. The smallest rate and the smallest burst of any host are in force for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Others {
-    /// Other hosts say the same of the limit.
+    /// Other hosts have the limit with equal numbers.
     #[default]
     Agree,
-    /// Another host says less, and that is in force.
+    /// Another host has a smaller limit, which is in force.
     SayLess,
-    /// Another host says more, and what this one says is in force.
+    /// Another host has a larger limit, and the limit of this host is in force.
     SayMore,
 }
 
 /// How long leases last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
-    /// For how long what was given may be spent.
+    /// Microseconds for which granted units may be spent.
     pub lifetime_us: u64,
-    /// How much earlier a host stops, and how much later the store writes off what it has not heard of.
+    /// Microseconds by which a host stops earlier, and by which the store writes off later what it has not heard of.
     pub margin_us: u64,
-    /// For how long the store remembers what a host wanted.
+    /// Microseconds for which the store remembers what a host wanted.
     pub recent_us: u64,
 }
 
 impl Timing {
-    /// The timing of leases that last so long and are renewed so often.
+    /// Makes the timing of leases that last for `lifetime` and are renewed once in every `tick`.
     pub fn new(lifetime: Duration, tick: Duration) -> Self {
         let lifetime_us = lifetime.as_micros() as u64;
         Self { lifetime_us, margin_us: margin_us(lifetime_us), recent_us: recent_us(tick) }
     }
 
-    /// Changes how long a host counts as one that wants something: it is heard of once in `time`.
+    /// Changes how long a host counts as one that wants something, for a host that is heard of once in `time`.
     pub fn heard_every(self, time: Duration) -> Self {
         Self { recent_us: recent_us(time), ..self }
     }
 
-    /// After this time everything that was given before has been spent or is void.
+    /// Returns after how many microseconds everything that was granted before has been spent or is void.
     pub fn longest_us(&self) -> u64 {
         self.lifetime_us + self.margin_us
     }
 }
 
-/// For how long the store remembers what a host wanted that is heard of so often.
+/// Returns for how many microseconds the store remembers what a host wanted that is heard of once in every `tick`.
 pub fn recent_us(tick: Duration) -> u64 {
     4 * tick.as_micros() as u64
 }
 
-/// How much earlier than after its life a host stops to use a lease, and how much later the store writes it off: for clocks that run differently
-/// and for the packet path's, which lags.
+/// Returns how many microseconds before the end of its life a host stops using a lease, and how many after it the store writes the lease off: for
+/// clocks that run differently, and for the packet path's clock, which lags.
 pub fn margin_us(life_us: u64) -> u64 {
     life_us / 8
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::meter::NEVER_US;
 
-/// Records in one call, so that the server is never busy with one for long.
+/// The most records in one call, so that the server is never busy with one call for long.
 pub const LINES: usize = 250;
 
 /// Numbers in the answer to one question.
@@ -17,7 +17,7 @@ const TOLD: usize = 10;
 /// One key, and what is asked about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
-    /// What the store calls it.
+    /// The name of the key in the store.
     pub key: String,
     /// The limits that are counted under the key.
     pub limits: Vec<CountedLimit>,
@@ -25,7 +25,7 @@ pub struct Inquiry {
     pub ask: Ask,
 }
 
-/// The calls that questions are, and which of them each has. `now_us` says which day it is, for limits by a calendar.
+/// Makes the calls for inquiries. Each call comes with the indices of its inquiries. `now_us` selects the day or month of limits with a calendar.
 pub fn calls(
     host: &str,
     recent_us: u64,
@@ -48,7 +48,7 @@ fn call<'i>(
     now_us: u64,
 ) -> Call<'static> {
     let mut keys = Vec::new();
-    // A store that has forgotten these begins anew.
+    // The 0 says that a store that has forgotten these records begins anew.
     let mut args = vec![host.as_bytes().to_vec(), recent_us.to_string().into_bytes(), b"0".to_vec()];
     for Inquiry { key, limits, ask } in inquiries {
         keys.extend(record::keys(key, limits));
@@ -57,7 +57,7 @@ fn call<'i>(
     Call { script: &RECORD, keys, args }
 }
 
-/// The answers in the answer to a call with so many questions.
+/// Reads the answers to `inquiries` questions from the answer to a call.
 pub fn answers(answer: &Value, inquiries: usize) -> Result<Vec<Told>, StoreError> {
     let nonsense = || StoreError::Nonsense {
         at: "the store".into(),

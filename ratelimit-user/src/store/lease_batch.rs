@@ -12,10 +12,10 @@ use super::{
     redis::{Call, StoreError, Value, slot},
 };
 
-/// Records in one call: 15 ms of the server's time at best, 20 to 40 on a busy machine, in which it serves nobody else.
+/// The most records in one call: 15 ms of the server's time at best, 20 to 40 on a busy machine, in which it serves nobody else.
 const LINES: usize = 1_000;
 
-/// Which of some keys go into one call: all in one slot if the store is a cluster, and so many at most.
+/// Groups keys for calls: the keys of a group are in one slot if the store is a cluster, and a group has at most `most` keys.
 pub(crate) fn grouped<'k>(
     keys: impl Iterator<Item = &'k str>,
     is_cluster: bool,
@@ -31,7 +31,7 @@ pub(crate) fn grouped<'k>(
     groups.into_iter().flat_map(chunks).collect()
 }
 
-/// What keys begin with, and how they are spread.
+/// Makes the keys of one cluster of hosts, so that they are spread over slots.
 #[derive(Clone, Debug)]
 pub struct Keys {
     name: String,
@@ -48,7 +48,7 @@ impl Keys {
         format!("{}:{FORM}:{{{}}}:{limit}", self.name, tag(user))
     }
 
-    /// The name of the limit and its user, for people.
+    /// Returns the limit and the user that a record is of, for people.
     pub fn limit_of(&self, record: &str) -> String {
         let rest = record.strip_prefix(&self.name).unwrap_or(record);
         let rest = rest.strip_prefix(':').and_then(|rest| rest.strip_prefix(FORM)).unwrap_or(rest);
@@ -56,12 +56,12 @@ impl Keys {
         parts.map_or_else(|| record.to_owned(), |(user, limit)| format!("{limit} of user {user}"))
     }
 
-    /// What hosts tell each other. No user's key begins like that, and all of it is in one slot.
+    /// The key of a part of the gossip. No user's key begins like this, and all gossip is in one slot.
     pub(crate) fn gossip(&self, part: &str) -> String {
         format!("{}:gossip:{{gossip}}:{part}", self.name)
     }
 
-    /// Since when the server of a slot has known everything.
+    /// The key that keeps since when the server of a slot has known everything.
     fn since(&self, slot_of: Option<u16>) -> String {
         match slot_of {
             None => format!("{}:{FORM}:since", self.name),
@@ -70,7 +70,7 @@ impl Keys {
     }
 }
 
-/// A user's name as a hash tag: braces would end it.
+/// Writes a user's name as a hash tag: braces would end the tag.
 fn tag(user: &str) -> String {
     let mut tag = String::with_capacity(user.len());
     for c in user.chars() {
@@ -82,7 +82,7 @@ fn tag(user: &str) -> String {
     tag
 }
 
-/// A number whose slot that is.
+/// Returns a number whose slot is `wanted`.
 fn tag_in(wanted: u16) -> u32 {
     static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let (mut tags, mut missing) = (vec![u32::MAX; 16_384], 16_384);
@@ -101,7 +101,7 @@ fn tag_in(wanted: u16) -> u32 {
     TAGS[usize::from(wanted) % 16_384]
 }
 
-/// The calls that a lease batch is, and which lines each of them has.
+/// Makes the calls of a lease batch. Each call comes with the indices of its lines.
 pub fn calls(
     keys: &Keys,
     host: &str,
@@ -125,7 +125,7 @@ fn call<'l>(
 ) -> Call<'static> {
     let mut keys = vec![since.into_bytes()];
     let mut args = vec![host.as_bytes().to_vec()];
-    // What a store has forgotten of these counts as spent.
+    // The longest life of a lease says that what a store has forgotten of these records counts as spent.
     args.extend([timing.recent_us, timing.longest_us()].map(|number| number.to_string().into_bytes()));
     for Line { key, terms, entry } in lines {
         let Entry { sequence, used, held, wanted } = *entry;
@@ -140,7 +140,7 @@ fn call<'l>(
 /// Numbers in the answer to one line: units, lifetime, what others say, hosts.
 const NUMBERS: usize = 4;
 
-/// The grants in the answer to a call with so many lines.
+/// Reads the grants for `lines` lines from the answer to a call.
 pub fn grants(answer: &Value, lines: usize) -> Result<Vec<Grant>, StoreError> {
     let nonsense = || StoreError::Nonsense {
         at: "the store".into(),

@@ -12,25 +12,25 @@ use super::{
 };
 use crate::meter::Meter;
 
-/// Stands behind the name that all keys begin with. Builds that write records in another form have another number there, and none that wrote them
-/// before this one has any: two builds that share a store count apart.
+/// The number of the form of records, which stands behind the name that all keys begin with. Builds that write another form have another number, and the
+/// oldest have none: two builds of different forms that share a store count apart.
 pub const FORM: &str = "2";
 
 pub(super) static RECORD: LazyLock<Script> =
     LazyLock::new(|| Script::new("record", include_str!("scripts/record.lua")));
 
-/// Forgets a record: whoever asks next finds nothing used.
+/// Forgets a record: the next question finds nothing used.
 static RESET: LazyLock<Script> = LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")));
 
-/// How long the store knows a reset that it has carried out, in milliseconds. One that is told again after an hour without an answer forgets once more.
+/// Milliseconds for which the store remembers a reset that it has carried out. A reset that is sent again after that forgets once more.
 const RESET_KNOWN_MS: &str = "3600000";
 
-/// The call that forgets the record of a key.
+/// Makes the call that forgets the record of a key.
 pub fn reset(key: &str) -> Call<'static> {
     Call { script: &RESET, keys: keys(key, &[]), args: Vec::new() }
 }
 
-/// The call that forgets the record of a key, once for each number, however often the store is told: its answer may have been lost.
+/// Makes the call that forgets the record of a key once for each number, however often it is sent: its answer may have been lost.
 pub fn reset_once(key: &str, number: u64) -> Call<'static> {
     let mut call = reset(key);
     call.keys.push(beside(key, &format!("reset{number:016x}")).into_bytes());
@@ -38,8 +38,8 @@ pub fn reset_once(key: &str, number: u64) -> Call<'static> {
     call
 }
 
-/// Everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All of it is in one
-/// slot of a Redis Cluster.
+/// Returns the keys of everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All
+/// of them are in one slot of a Redis Cluster.
 pub(super) fn keys(key: &str, limits: &[CountedLimit]) -> Vec<Vec<u8>> {
     let logs = limits.iter().filter(|limit| matches!(limit.meter, Meter::Log(_)));
     let logs = logs.enumerate().map(|(nth, _)| beside(key, &format!("log{nth}")));
@@ -50,7 +50,7 @@ pub(super) fn keys(key: &str, limits: &[CountedLimit]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What belongs to a key and is in its slot. No key has a word before its hash tag, so none of these is the key of another record.
+/// Returns another key that is in the slot of a key. No key has a word before its hash tag, so the other key is never that of another record.
 fn beside(key: &str, word: &str) -> String {
     match key.find('{') {
         Some(tag) => format!("{}{word}:{}", &key[..tag], &key[tag..]),
@@ -58,7 +58,7 @@ fn beside(key: &str, word: &str) -> String {
     }
 }
 
-/// A question as the script unpacks it: one argument for each key, where a dozen would be parsed and turned into numbers one by one.
+/// Packs a question for the script: one argument for each key, because a dozen would be parsed and turned into numbers one by one.
 pub(super) fn packed(limits: &[CountedLimit], ask: &Ask, now_us: u64) -> Vec<u8> {
     let Ask { lease, life_us, spend, reserved, patience_us, refund, age_us, peek } = *ask;
     let Entry { sequence, used, held, wanted } = lease;
@@ -76,12 +76,12 @@ pub(super) fn packed(limits: &[CountedLimit], ask: &Ask, now_us: u64) -> Vec<u8>
     doubles(asked.into_iter().chain(limits))
 }
 
-/// Numbers as the script unpacks them.
+/// Packs numbers as the script unpacks them.
 pub(super) fn doubles(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
     numbers.flat_map(|number| (number as f64).to_le_bytes()).collect()
 }
 
-/// A whole number of an answer; none if it is something else.
+/// Returns the whole number of an answer; `None` if the answer is something else.
 pub(super) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(*number).ok(),

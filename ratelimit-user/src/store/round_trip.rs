@@ -18,23 +18,23 @@ const UNKNOWN: u32 = 4;
 /// Doublings of the deadline, one for each answer in a row that did not come in time.
 const DOUBLINGS: u32 = 4;
 
-/// What was measured.
+/// The measured time from questions to the store to its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
     tick: Duration,
     lease: Duration,
-    /// What the last answer took.
+    /// The time of the last answer.
     last: Duration,
-    /// The mean of the last answers, and how far from it they usually are.
+    /// The mean time of the last answers, and how far from it they usually are.
     usual: Option<(Duration, Duration)>,
     /// Answers in a row that did not come in time.
     missed: u32,
-    /// How often a store that is so busy is talked to.
+    /// How often this host talks to the store while the store is busy.
     stretched: StretchedTick,
 }
 
 impl RoundTrip {
-    /// To a store that has not answered yet.
+    /// Makes the measurements of a store that has not answered yet.
     pub fn new(tick: Duration, lease: Duration) -> Self {
         Self {
             tick,
@@ -46,8 +46,8 @@ impl RoundTrip {
         }
     }
 
-    /// What a front process says that was measured, within what can be: tick and lease are this host's. A front that was taken over says anything, and
-    /// times that nobody can double must not end the conversation about leases.
+    /// Returns what a front process says that it has measured, within what can be: tick and lease are this host's. A front that was taken over may say
+    /// anything, and times that cannot be doubled must not end the exchange of leases.
     pub fn believed(self, told: Self) -> Self {
         let short = |time: Duration| time.min(LONGEST_WAY);
         Self {
@@ -59,7 +59,7 @@ impl RoundTrip {
         }
     }
 
-    /// An answer about so many records came after so long.
+    /// Records that an answer about `records` records came after `time`.
     pub fn took(&mut self, time: Duration, records: usize) {
         (self.missed, self.last) = (0, time);
         self.stretched.answered(time, records);
@@ -69,40 +69,40 @@ impl RoundTrip {
         });
     }
 
-    /// An answer did not come in time: perhaps it takes longer than it used to.
+    /// Records that an answer did not come in time: perhaps answers take longer than they used to.
     pub fn missed(&mut self) {
         self.missed = (self.missed + 1).min(DOUBLINGS);
         self.stretched.busy();
     }
 
-    /// What the last answer took; nothing while none has come.
+    /// The time of the last answer; 0 while none has come.
     pub fn last(&self) -> Duration {
         self.last
     }
 
-    /// What an answer takes, to be reckoned with; nothing while none has come.
+    /// The time to be reckoned with for an answer; 0 while none has come.
     pub fn usual(&self) -> Duration {
         self.usual.map_or(Duration::ZERO, |(mean, deviation)| mean + deviation)
     }
 
-    /// The store said that it has too much to do.
+    /// Records that the store said that it has too much to do.
     pub fn busy(&mut self) {
         self.stretched.busy();
     }
 
-    /// How much longer than a tick it is to the next lease batch while the store is loaded. Of the tick that round trips are measured against, which
-    /// may be that of the policy before.
+    /// Returns how much longer than a tick it is to the next lease batch while the store is loaded. The tick is the one that round trips are measured against,
+    /// which may be that of the policy before.
     pub fn stretched_by(&self) -> Duration {
         self.stretched.stretched_by()
     }
 
-    /// What passes beyond a tick until what is asked for is there: the answer, and as much as the tick is stretched by.
+    /// Returns how long after a tick the units are there that are asked for: the time of an answer, and as much as the tick is stretched by.
     pub fn beyond_tick(&self) -> Duration {
         self.usual() + self.stretched_by()
     }
 
-    /// How long an answer is waited for: long enough not to give up on a busy store, and never so long that the lease which it brings would be
-    /// over.
+    /// Returns how long an answer is waited for: long enough not to give up on a busy store, and never so long that the lease which the answer brings would
+    /// be over.
     pub fn deadline(&self) -> Duration {
         let shortest = (self.tick * 2).max(SHORTEST).min(self.lease / 4);
         let (mean, deviation) = self.usual.unwrap_or_default();
@@ -110,7 +110,7 @@ impl RoundTrip {
         (shortest.max(slow) * (1 << self.missed)).min(self.lease * 3 / 4)
     }
 
-    /// How long connecting may take. Nobody waits for it, and until then there is nothing to be renewed; but in a store of several servers one
+    /// Returns how long connecting may take. Nobody waits for a connection, and without one no lease can be renewed; but in a store of several servers, one
     /// that is away holds up the others for that long.
     pub fn connecting(&self) -> Duration {
         let shortest = (self.tick * 2).max(SHORTEST).min(self.lease / 4);
@@ -186,7 +186,7 @@ mod tests {
             round_trip.took(ms(200), 1);
         }
         assert!(round_trip.usual() >= ms(170) && round_trip.usual() < ms(250), "{:?}", round_trip.usual());
-        // And back again.
+        // Answers become fast again.
         (0..60).for_each(|_| round_trip.took(ms(1), 1));
         assert_eq!(round_trip.deadline(), ms(100));
     }

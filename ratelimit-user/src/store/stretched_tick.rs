@@ -1,8 +1,8 @@
 //! How often a host talks to a store that others keep busy. Pure.
 //!
-//! A store with more to do than it can lets everybody wait, those who ask about requests too. What an answer takes longer than the way there and
-//! back is time in the store's queue, so every host can see by itself how loaded the store is. A host that waits long talks less often, and one
-//! that does not goes back to its tick, slowly: many hosts do this at the same time, and together they find a pace that the store bears.
+//! A store with more to do than it can makes everybody wait, requests too. The part of an answer's time beyond the way there and back is time in the
+//! store's queue, so every host can see by itself how loaded the store is. A host that waits long exchanges less often, and a host that does not goes
+//! back to its tick, slowly: many hosts do this at the same time, and together they find a pace that the store bears.
 //!
 //! ```text
 //! waited = round trip - shortest round trip - what the host's own records take
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 const LONGEST: Duration = Duration::from_millis(500);
 /// The longest way to a store that is believed. Nothing is shared over a longer one, and sums of such times stay small.
 pub(super) const LONGEST_WAY: Duration = Duration::from_secs(3_600);
-/// Parts of a lease: one that is renewed once in this part is renewed in time, also if an answer is lost.
+/// A lease has this many parts. If it is renewed once in every part, it is renewed in time, also if an answer is lost.
 const PART_OF_LEASE: u32 = 4;
-/// Time in the store's queue that nobody minds: half of what requests wait for an answer.
+/// Time in the store's queue that does no harm: half of the time that requests wait for an answer.
 const SLACK: Duration = Duration::from_millis(25);
-/// What one record takes the server.
+/// The time that one record takes the server.
 const OF_RECORD: Duration = Duration::from_micros(20);
-/// Answers after which a way that has become longer is believed, about.
+/// After about this many answers, a way that has become longer is believed to be the shortest.
 const BELIEVED_AFTER: u32 = 1_024;
 
 /// The interval between exchanges, and what it follows.
@@ -38,19 +38,19 @@ pub struct StretchedTick {
 }
 
 impl StretchedTick {
-    /// The tick of a policy whose leases last so long.
+    /// Makes the tick of a policy whose leases last for `lease`.
     pub fn new(tick: Duration, lease: Duration) -> Self {
         let longest = (lease / PART_OF_LEASE).min(LONGEST).max(tick);
         Self { tick, longest, interval: tick, way: None }
     }
 
-    /// What somebody else has found, within what can be: the tick and the longest interval are this host's.
+    /// Returns what another process has found, within what can be: the tick and the longest interval are this host's.
     pub(super) fn believed(self, told: Self) -> Self {
         let interval = told.interval.clamp(self.tick, self.longest);
         Self { interval, way: told.way.map(|way| way.min(LONGEST_WAY)), ..self }
     }
 
-    /// An answer about so many records came after so long.
+    /// Records that an answer about `records` records came after `took`.
     pub fn answered(&mut self, took: Duration, records: usize) {
         let trip = took.saturating_sub(OF_RECORD * u32::try_from(records).unwrap_or(u32::MAX));
         let way = self.way.map_or(trip, |way| trip.min(way + trip.saturating_sub(way) / BELIEVED_AFTER));
@@ -63,17 +63,17 @@ impl StretchedTick {
         }
     }
 
-    /// The store said that it is busy, or did not answer in time.
+    /// Records that the store said that it is busy, or did not answer in time.
     pub fn busy(&mut self) {
         self.interval = (self.interval * 2).min(self.longest);
     }
 
-    /// Time from one exchange to the next.
+    /// Returns the time from one exchange to the next.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// How much of that is more than the tick.
+    /// Returns how much longer the interval is than the tick.
     pub fn stretched_by(&self) -> Duration {
         self.interval - self.tick
     }

@@ -7,8 +7,8 @@
 //! moves: asks once a second whether the store is elsewhere by now
 //! checkup: looks every five seconds whether servers still take writes, and keep what they are told
 //! ```
-//! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline (`bulk`), and whoever finds a server
-//! of no use says so to the search and goes on. Nobody waits for another's slow call.
+//! Requests come first: bulk has no more on its way than a server carries out in a fraction of their deadline (`bulk`), and a task that finds a server
+//! of no use tells the search and goes on. No call waits for another's slow call.
 
 mod bulk;
 mod checkup;
@@ -62,18 +62,18 @@ use crate::{
     policy::{ClusterPolicy, Policy},
 };
 
-/// For how long an answer to a request is waited for. Several round trips to a store nearby; whoever asks has a person waiting.
+/// How long an answer to a request is waited for: several round trips to a store nearby. A person waits behind the request.
 pub const DEADLINE: Duration = Duration::from_millis(50);
-/// Inquiries of requests that wait at most. One more is answered as if the store were gone.
+/// The most inquiries of requests that wait. One more is answered as if the store were gone.
 const QUEUE: usize = 10_000;
-/// Jobs that wait at most. Whoever has one waits for its end before the next.
+/// The most jobs that wait. A task that has one waits for its end before the next.
 const JOBS: usize = 16;
 
 /// The store did not answer in time, or counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
 
-/// The way to the store.
+/// A handle of the store worker.
 #[derive(Clone, Debug)]
 pub struct Store {
     requests: mpsc::Sender<Inquiries>,
@@ -91,12 +91,12 @@ struct StoreHealth {
     asked: AtomicU64,
     failed: AtomicU64,
     condition: Mutex<Condition>,
-    /// What operators should know of servers that answer, as sentences.
+    /// Warnings for operators about servers that answer, as sentences.
     warnings: Mutex<Vec<String>>,
     round_trip: Mutex<RoundTrip>,
     /// Resets that the store has not confirmed.
     resets: Mutex<KeptResets>,
-    /// Wakes whoever tells the store of them.
+    /// Wakes the task that tells the store of resets.
     reset_wanted: Notify,
 }
 
@@ -128,12 +128,12 @@ impl StoreHealth {
 }
 
 impl Store {
-    /// The store of a policy, if it has one. `host` is what this start of this host is called there; made up if there is none.
+    /// Starts the worker for the store of a policy, if it has one. `host` is the name of this start of this host in the store; it is made up if there is none.
     pub fn of(policy: &Policy, host: Option<&str>) -> std::io::Result<Option<Self>> {
         Self::with_deadline(policy, host, DEADLINE)
     }
 
-    /// As [`Self::of`], for callers that can wait for an answer until another deadline.
+    /// Starts the worker as [`Self::of`] does, for callers that can wait for an answer until another deadline.
     pub fn with_deadline(
         policy: &Policy,
         host: Option<&str>,
@@ -157,7 +157,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The way to a store, and the work that is to be done on the runtime for that. It ends when nobody can ask any more.
+    /// Makes a handle of the worker, and the work that is to be done on its runtime. The work ends when nobody has a handle any more.
     fn begin<B: Backend>(
         address: &B::Address,
         policy: &ClusterPolicy,
@@ -181,7 +181,7 @@ impl Store {
             searched: Notify::new(),
         });
         let work = async move {
-            // They end with the runtime.
+            // These tasks end with the runtime.
             tokio::spawn(Arc::clone(&worker).look_after_servers());
             tokio::spawn(Arc::clone(&worker).look_for_moves());
             tokio::spawn(Arc::clone(&worker).look_at_servers());
@@ -191,7 +191,7 @@ impl Store {
         (Self { requests, jobs, known, deadline, is_sharded, runtime }, work)
     }
 
-    /// Where whatever else has to do with the store may run.
+    /// The runtime, for other tasks that have to do with the store.
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }
@@ -201,32 +201,32 @@ impl Store {
         self.is_sharded
     }
 
-    /// How its servers are, as requests find them.
+    /// Returns how the servers are, as requests find them.
     pub fn condition(&self) -> Condition {
         self.known.condition.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether any of its servers answers requests.
+    /// Whether any server answers requests.
     pub fn is_up(&self) -> bool {
         self.known.is_up.load(Ordering::Relaxed)
     }
 
-    /// What operators should know of servers that answer: those that forget what was spent when their memory is full.
+    /// Returns warnings for operators about servers that answer: those that forget what was spent when their memory is full.
     pub fn warnings(&self) -> Vec<String> {
         self.known.warnings().clone()
     }
 
-    /// Inquiries that were made, and those that had no answer.
+    /// Returns the number of inquiries, and the number of those that had no answer.
     pub fn counts(&self) -> (u64, u64) {
         (self.known.asked.load(Ordering::Relaxed), self.known.failed.load(Ordering::Relaxed))
     }
 
-    /// How long the store takes to answer, as far as it was measured.
+    /// Returns how long the store takes to answer, as far as it was measured.
     pub fn round_trip(&self) -> RoundTrip {
         *self.known.round_trip()
     }
 
-    /// Asks, and waits for those answers that there are.
+    /// Asks inquiries, and waits for those answers that there are.
     pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Answers, Unavailable> {
         if !self.is_up() {
             return Err(Unavailable);
@@ -246,12 +246,12 @@ impl Store {
         answers
     }
 
-    /// Says something that needs no answer. It is lost if the store is gone.
+    /// Sends inquiries that need no answer. They are lost if the store is gone.
     pub fn tell(&self, inquiries: Vec<Inquiry>) {
         let _lost = self.requests.try_send(Inquiries { inquiries: inquiries.into(), answer: None });
     }
 
-    /// Has the store forget keys: as soon as it takes that, and before anything is asked about them then. Nobody waits for it.
+    /// Has the store forget keys, as soon as it takes resets and before it is asked anything about these keys then. Does not wait for the store.
     pub fn reset(&self, keys: Vec<String>) -> Result<(), Full> {
         if !keys.is_empty() {
             self.known.resets().keep(keys)?;
@@ -260,7 +260,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until there is a connection to any server, as long as one is being made, and tells of the servers.
+    /// Waits until there is a connection to any server, as long as one is being made, and returns what the servers tell about themselves.
     pub async fn meet(&self) -> Result<Met, StoreError> {
         let (answer, answered) = oneshot::channel();
         let sent = self.jobs.send(Job::Meet { answer }).await;
@@ -268,7 +268,7 @@ impl Store {
         answered.await.unwrap_or_else(|_| Err(over()))
     }
 
-    /// Runs calls that no request waits for. One answer for each, in their order, not later than after `deadline`.
+    /// Runs calls that no request waits for. Returns one answer for each, in their order, not later than after `deadline`.
     pub async fn run(&self, calls: Vec<Call<'static>>, deadline: Duration) -> Vec<Result<Value, StoreError>> {
         let (answer, answered) = oneshot::channel();
         let count = calls.len();
@@ -294,13 +294,13 @@ struct Worker<B: Backend> {
     address: B::Address,
     probe: Probe,
     known: Arc<StoreHealth>,
-    /// For how long an answer to a request is waited for.
+    /// How long an answer to a request is waited for.
     deadline: Duration,
     clock: Clock,
     state: Mutex<WorkerState<B>>,
-    /// Wakes the search: something has changed that it may have to do with.
+    /// Wakes the search, because something has changed that it may have to do with.
     wanted: Notify,
-    /// Wakes whoever waits for the end of a search.
+    /// Wakes tasks that wait for the end of a search.
     searched: Notify,
 }
 
@@ -333,7 +333,7 @@ impl<B: Backend> Worker<B> {
         self.state().link.clone()
     }
 
-    /// Tells everybody how the store is for requests.
+    /// Publishes how the store is for requests, and logs changes.
     fn report(&self) {
         let mut state = self.state();
         let condition = state.servers.condition();

@@ -1,26 +1,26 @@
-//! How the rates of sources are spread.
+//! Distributions of the rates of sources.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Rates of sources: how many sources had each.
+/// Rates of sources, with the number of sources for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     sources: BTreeMap<u64, u64>,
     count: u64,
 }
 
-/// The numbers that people look at.
+/// Quantiles of a distribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
     /// How many sources there are.
     pub sources: u64,
-    /// Half of them have at most this.
+    /// Half of the sources have at most this rate.
     pub p50: u64,
-    /// 99 of 100 have at most this.
+    /// 99 of 100 sources have at most this rate.
     pub p99: u64,
-    /// 999 of 1000 have at most this.
+    /// 999 of 1000 sources have at most this rate.
     pub p99_9: u64,
     /// The largest value.
     pub max: u64,
@@ -38,7 +38,7 @@ impl Distribution {
         self.count
     }
 
-    /// The rate that this many of a thousand sources do not exceed: one that a source has (nearest rank).
+    /// The rate that this many of a thousand sources do not exceed: the rate of some source (nearest rank).
     pub fn quantile(&self, per_mille: u64) -> u64 {
         let rank = (self.count * per_mille).div_ceil(1000).max(1);
         let mut below = 0;
@@ -51,14 +51,14 @@ impl Distribution {
         0
     }
 
-    /// The numbers that people look at.
+    /// The quantiles of the distribution.
     pub fn quantiles(&self) -> Quantiles {
         let [p50, p99, p99_9, max] = [500, 990, 999, 1000].map(|per_mille| self.quantile(per_mille));
         Quantiles { sources: self.count, p50, p99, p99_9, max }
     }
 
     /// The largest rate before the first gap above the median, and how many sources are beyond the gap. A gap is where the next source has
-    /// `times` as much.
+    /// at least `times` the rate.
     pub fn before_gap(&self, times: u64) -> (u64, u64) {
         let median = self.quantile(500);
         let mut last = median;
@@ -94,7 +94,7 @@ mod tests {
     fn sources_beyond_a_gap_stand_out_and_a_slope_is_no_gap() {
         assert_eq!(of((1..=300).chain([20_000])).before_gap(10), (300, 1));
         assert_eq!(of([1, 5, 25, 125, 625]).before_gap(10), (625, 0));
-        // Two floods among three honest sources.
+        // Two floods among three normal sources.
         assert_eq!(of([3, 4, 5, 9_000, 9_100]).before_gap(10), (5, 2));
         assert_eq!(of([]).before_gap(10), (0, 0));
     }

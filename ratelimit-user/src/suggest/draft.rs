@@ -1,4 +1,4 @@
-//! A policy from proposals, with the numbers behind it as comments.
+//! A draft: a policy made of proposals, with the numbers behind them as comments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,45 +19,45 @@ use crate::{
     replay::{Replay, limit_of},
 };
 
-/// Services that are proposed from ports, those with the most sources first.
+/// The most services that are proposed from ports; those with the most sources come first.
 const MAX_PORTS: usize = 12;
-/// What a source that does nothing unusual may need, in a second.
+/// Units per second that a normal source may need.
 const LEAST_PACKETS: u64 = 100;
 const LEAST_PACKETS_OF_SERVICE: u64 = 20;
 const LEAST_SYNS: u64 = 10;
-/// Sources that are named of those that a limit would have hit.
+/// Sources that are named as examples for each limit.
 const EXAMPLES: usize = 5;
 
-/// What is proposed for everything, or for one service.
+/// The proposals for all traffic, or for one service.
 #[derive(Clone, Debug)]
 struct Section {
-    /// The name of the service; none for everything.
+    /// The name of the service; `None` for all traffic.
     service: Option<String>,
-    /// How its packets are told, as it stands in a policy.
+    /// The key `match` of the service, as in a policy.
     matching: String,
     limits: Vec<(Proposal, Quantiles)>,
-    /// What needs no limit, because that of every source is as low.
+    /// Proposals that are not needed, because the limit of every source is at least as low.
     spared: Vec<(Proposal, Quantiles)>,
 }
 
-/// A policy that was not tried yet.
+/// A policy that has not been replayed yet.
 #[derive(Clone, Debug)]
 pub struct PolicyDraft {
-    /// The traffic that the suggestion was drawn from, in a line.
+    /// The traffic that the draft was made from, in one line.
     observed: String,
     sections: Vec<Section>,
 }
 
-/// A policy, and what each of its limits would have done.
+/// A policy, and the packets that each of its limits would have refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
-    /// The traffic that the suggestion was drawn from.
+    /// The traffic that the suggestion was made from.
     pub observed: String,
     /// The policy, as a file.
     pub policy: String,
     /// The proposed limits.
     pub limits: Vec<ProposedLimit>,
-    /// Packets that something else of the policy refused, by reason.
+    /// Packets that other parts of the policy refused, by reason.
     pub other_refusals: BTreeMap<&'static str, u64>,
 }
 
@@ -66,21 +66,21 @@ pub struct Suggestion {
 pub struct ProposedLimit {
     /// The limit, by its name in `ratelimit limit list`.
     pub limit: String,
-    /// The rate, as it stands in the policy.
+    /// The rate as in the policy.
     pub rate: String,
     /// Why this rate is proposed.
     pub reason: String,
-    /// What sources had in their busiest second.
+    /// Rates of sources in their busiest second.
     pub rates_per_second: Quantiles,
-    /// How many sources it would have hit.
+    /// How many sources the limit would have refused packets of.
     pub sources_hit: u64,
-    /// How many packets it would have refused.
+    /// How many packets the limit would have refused.
     pub packets_hit: u64,
-    /// Some of those sources, those with the most refused packets first.
+    /// Some of the sources that were hit, most refused packets first.
     pub examples: Vec<String>,
 }
 
-/// Whom a limit hit.
+/// The packets and sources that a limit hit.
 #[derive(Clone, Debug, Default)]
 struct Hits {
     packets: u64,
@@ -88,7 +88,7 @@ struct Hits {
 }
 
 impl PolicyDraft {
-    /// A policy for rates that were seen; `None` if there was no source. Services are those of a policy, or ports.
+    /// A draft for observed rates; `None` if there was no source. Services are those of a policy, or observed ports.
     pub fn of(
         rates: &BTreeMap<ProposalSubject, SubjectRates>,
         services: Option<&Services>,
@@ -103,7 +103,7 @@ impl PolicyDraft {
         }];
         let of_source = sections[0].limits.clone();
         let of_service = |service: String, matching: String, rates: &SubjectRates| {
-            // One that is not below the limit of every source would never decide.
+            // A limit that is not below the limit of every source would never decide.
             let decides = |(one, _): &(Proposal, Quantiles)| {
                 of_source.iter().all(|(other, _)| other.unit != one.unit || other.rate > one.rate)
             };
@@ -129,12 +129,12 @@ impl PolicyDraft {
         Some(Self { observed: observed.to_owned(), sections })
     }
 
-    /// The policy, without what it would have done.
+    /// The policy, without comments about hits.
     pub fn policy(&self) -> String {
         self.text(&BTreeMap::new(), &BTreeMap::new(), false)
     }
 
-    /// The policy with what it did to the packets that it was drawn from. The replay is of [`policy`](Self::policy), enforced.
+    /// The policy with the hits on the packets that it was made from. The replay is of [`policy`](Self::policy), in mode `enforce`.
     pub fn suggestion(&self, replay: &Replay) -> Suggestion {
         let (hits, other_refusals) = hits(replay);
         let limits = self.sections.iter().flat_map(|section| {
@@ -250,7 +250,7 @@ fn limits(rates: &SubjectRates, least: u64) -> Vec<(Proposal, Quantiles)> {
     limits
 }
 
-/// Ports that look like services: TCP was asked for connections there, and it was more than one packet of one source.
+/// Ports that look like services: TCP ports with requests for connections, and ports with more than one packet of one source.
 fn ports(rates: &BTreeMap<ProposalSubject, SubjectRates>) -> Vec<(Protocol, u16, &SubjectRates)> {
     let mut ports: Vec<_> = rates
         .iter()
@@ -268,7 +268,7 @@ fn ports(rates: &BTreeMap<ProposalSubject, SubjectRates>) -> Vec<(Protocol, u16,
     ports
 }
 
-/// How a service tells its packets, as it stands in a policy.
+/// The key `match` of a service, as in a policy.
 fn matching(service: &Service) -> String {
     let mut text = format!("{{ protocol = \"{}\"", service.carrier());
     let ports: Vec<String> = service
@@ -291,7 +291,7 @@ fn matching(service: &Service) -> String {
     text + " }"
 }
 
-/// Whom each limit hit, and what else refused packets.
+/// The packets that each limit hit, and those that other parts of the policy refused.
 fn hits(replay: &Replay) -> (BTreeMap<String, Hits>, BTreeMap<&'static str, u64>) {
     let (mut hits, mut others): (BTreeMap<String, Hits>, BTreeMap<&'static str, u64>) = Default::default();
     let names = &replay.desired().names.services;

@@ -1,4 +1,4 @@
-//! What each source did in its busiest second, in all and at each service.
+//! Habits: the busiest second of each source, over all traffic and at each service.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{capture::Arrival, policy::Services, replay::SourceId};
 
-/// Rows of their own that sources have, for everything and for each service. When there is no more room, the lighter half is summed up; a source
-/// of which more comes later then counts twice.
+/// The most rows of sources, over all subjects. When there is no more room, the lighter half is summed up; a source that sends more after that
+/// counts twice.
 const MAX_ROWS: usize = 1 << 18;
 
 /// Packets in the current second and in the busiest one.
@@ -56,11 +56,11 @@ impl SubjectRates {
     }
 }
 
-/// What sources did.
+/// The habits of all sources.
 #[derive(Debug)]
 pub struct Habits {
     rows: HashMap<(ProposalSubject, SourceId), HabitRow>,
-    /// Sources that have no row any more.
+    /// The rates of sources whose rows were summed up.
     summed: BTreeMap<ProposalSubject, SubjectRates>,
     packets: u64,
     max_rows: usize,
@@ -77,7 +77,7 @@ impl Habits {
         Self { rows: HashMap::default(), summed: BTreeMap::new(), packets: 0, max_rows }
     }
 
-    /// Takes down an arrival. Services are those of a policy, or whatever ports were seen.
+    /// Counts an arrival. Services are those of a policy, or the observed ports.
     pub fn add(&mut self, arrival: &Arrival<'_>, services: Option<&Services>) {
         let Some(Traits { source, subject, is_syn }) = Traits::of(&arrival.frame, services) else { return };
         self.packets += 1;
@@ -114,7 +114,7 @@ impl Habits {
         self.packets
     }
 
-    /// Sources with a row of their own, for progress.
+    /// Sources with a row of their own, to show progress.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }

@@ -1,11 +1,11 @@
-//! Limits for traffic that was observed: what sources did, what would hold only those that stand out, and whom that would have hit.
+//! Suggests limits for observed traffic: habits of sources, limits that only outliers exceed, and the sources that those limits would have hit.
 //!
 //! ```text
 //!   packets -> habits (busiest second of each source, by service) -> distributions -> proposals -> draft (a policy)
 //!           '-> replay of the draft -> hits -> comments of the draft
 //! ```
 //!
-//! Pure: packets come from a capture or a spool, time is theirs. The number of sources with a row of their own has a bound; lighter ones are summed up.
+//! Pure: packets come from a capture or a spool, with their own times. The number of sources with a row has a bound; lighter ones are summed up.
 
 mod distribution;
 mod draft;

@@ -1,27 +1,27 @@
-//! A limit for rates as they were seen.
+//! Proposes a limit for observed rates.
 
 use super::distribution::Distribution;
 
-/// A source that has so many times as much as the next one below it is taken for a flood.
+/// A source with this many times the rate of the next lower one is taken for a flood.
 const GAP: u64 = 10;
-/// A limit is so many times what the busiest of the others had in a second, and a burst so many times the limit.
+/// A limit is this many times the busiest second of the other sources, and its burst this many times the limit.
 const ROOM: u64 = 2;
 
-/// A limit that is proposed.
+/// A proposed limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The unit: `packets` or `syns`.
     pub unit: &'static str,
     /// Units per second.
     pub rate: u64,
-    /// Units at once.
+    /// The burst in units.
     pub burst: u64,
     /// Why this limit is proposed.
     pub reason: String,
 }
 
 impl Proposal {
-    /// The limit for these rates; not below `least`, which a source that does nothing unusual may need.
+    /// The limit for these rates; at least `least`, which a normal source may need.
     pub fn of(rates: &Distribution, unit: &'static str, least: u64) -> Self {
         let (busiest, beyond) = rates.before_gap(GAP);
         let wanted = round_up(busiest.saturating_mul(ROOM));
@@ -36,14 +36,14 @@ impl Proposal {
         Self { unit, rate, burst: rate.saturating_mul(ROOM), reason }
     }
 
-    /// As it stands in a policy.
+    /// The limit as in a policy.
     pub fn limit(&self) -> String {
         let Self { unit, rate, burst, .. } = self;
         format!("{rate} {unit}/s burst {burst}")
     }
 }
 
-/// A number that is easy to remember and not below this one.
+/// The next round number that is not below `value`.
 fn round_up(value: u64) -> u64 {
     let power = 10_u64.saturating_pow(value.max(1).ilog10());
     let steps = [10, 15, 20, 30, 40, 50, 60, 80, 100];

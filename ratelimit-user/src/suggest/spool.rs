@@ -1,4 +1,4 @@
-//! Packets that are kept for a second look: from a pipe or an interface they come once.
+//! Keeps packets for a second pass: from a pipe or an interface they come only once.
 
 use ratelimit_ebpf::frame::{Frame, Link};
 
@@ -6,7 +6,7 @@ use crate::capture::Arrival;
 
 /// Bytes of each packet that are kept: enough for every header that the packet path follows in practice.
 const KEPT: usize = 128;
-/// Most packets and most bytes.
+/// The most packets and the most bytes in the spool.
 const MAX_PACKETS: usize = 2_000_000;
 const MAX_BYTES: usize = 128 << 20;
 
@@ -20,14 +20,14 @@ struct SpooledPacket {
     is_ip: bool,
 }
 
-/// Packets in memory, of which there can be so many.
+/// A bounded number of packets in memory.
 #[derive(Debug, Default)]
 pub struct Spool {
     bytes: Vec<u8>,
     packets: Vec<SpooledPacket>,
 }
 
-/// There is no room for another packet.
+/// The error for a spool without room for another packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolFull;
 
@@ -49,17 +49,17 @@ impl Spool {
         Ok(())
     }
 
-    /// Packets that are kept.
+    /// How many packets are in the spool.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there are none.
+    /// Whether the spool is empty.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// All packets, in the order in which they came.
+    /// All packets, in the order in which they arrived.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>> {
         self.packets.iter().map(|one| {
             let bytes = &self.bytes[one.start as usize..][..usize::from(one.kept)];

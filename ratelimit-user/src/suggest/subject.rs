@@ -1,4 +1,4 @@
-//! What limits are proposed for: everything that a source sends, or what it sends to one service.
+//! Subjects of proposals: all traffic of a source, or its traffic to one service.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use crate::{
     replay::SourceId,
 };
 
-/// Ports from here on are those that Linux gives to clients: answers to the host come to them.
+/// The first port that Linux gives to clients: answers to the host's own requests come to these ports.
 const FIRST_CLIENT_PORT: u16 = 32_768;
 
-/// Services that go by a name of their own.
+/// Well-known ports with names for their services.
 const NAMED: [(Protocol, u16, &str); 14] = [
     (Protocol::Tcp, 22, "ssh"),
     (Protocol::Tcp, 25, "smtp"),
@@ -35,18 +35,18 @@ const NAMED: [(Protocol, u16, &str); 14] = [
     (Protocol::Udp, 51820, "wireguard"),
 ];
 
-/// What limits are proposed for.
+/// The subject of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProposalSubject {
-    /// Everything that a source sends.
+    /// All traffic of a source.
     Everything,
-    /// A port that packets came to.
+    /// Traffic to one port.
     Port(Protocol, u16),
-    /// A service of the policy, by its place among them.
+    /// Traffic to a service of the policy, by its place in the list.
     Service(usize),
 }
 
-/// What a packet is, as far as suggestions go.
+/// The properties of a packet that suggestions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traits {
     pub(super) source: SourceId,
@@ -55,7 +55,7 @@ pub(super) struct Traits {
 }
 
 impl Traits {
-    /// What a frame is; `None` if it has no source that limits know.
+    /// The properties of a frame; `None` if the frame has no source.
     pub(super) fn of(frame: &Frame<'_>, services: Option<&Services>) -> Option<Self> {
         let packet = parse::parse(frame).ok()?;
         let subject = match services {
@@ -67,7 +67,7 @@ impl Traits {
     }
 }
 
-/// What a policy takes for a source unless it says otherwise: an IPv4 address, or an IPv6 /64.
+/// The source of an address by default prefix lengths: an IPv4 address, or an IPv6 /64.
 fn source(Address { family, key }: Address) -> SourceId {
     match family {
         Family::V4 => SourceId::new(key, family),
@@ -83,7 +83,7 @@ fn protocol(packet: &Packet) -> Option<Protocol> {
     }
 }
 
-/// The port that a packet came to, if that may be a service: TCP shows by SYNs which are.
+/// The destination port of a packet, if it may be a service's.
 fn port(packet: &Packet) -> Option<ProposalSubject> {
     let protocol = protocol(packet)?;
     let is_service = packet.port < FIRST_CLIENT_PORT || NAMED.iter().any(|(_, port, _)| *port == packet.port);

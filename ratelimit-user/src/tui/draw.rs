@@ -1,4 +1,4 @@
-//! A screen on a terminal of 80 columns and 24 lines, or any other. Colours never say anything alone.
+//! Draws a screen on a terminal of 80 columns and 24 lines, or any other size. Colours never carry information alone.
 
 use ratatui::{
     Frame,
@@ -13,7 +13,7 @@ use super::{
     screen::Screen,
 };
 
-/// Draws a screen. Without colours it has bold, reversed and plain letters.
+/// Draws a screen. Without colours, letters are bold, reversed or plain.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, has_colours: bool) {
     let colour = |colour: Color| if has_colours { Style::new().fg(colour) } else { Style::new() };
     let [head, lines, table, foot] = Layout::vertical([
@@ -52,7 +52,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, screen: &Screen, alarming: Style
     frame.render_widget(Paragraph::new(text), area);
 }
 
-/// Columns for the words in front of a sparkline.
+/// Columns for the label of a sparkline.
 const LABEL: u16 = 14;
 
 fn draw_sparklines(frame: &mut Frame<'_>, area: Rect, screen: &Screen, styles: [Style; 2]) {
@@ -65,7 +65,7 @@ fn draw_sparklines(frame: &mut Frame<'_>, area: Rect, screen: &Screen, styles: [
     for ((area, (name, now, mut values)), style) in areas.into_iter().zip(series).zip(styles) {
         let [label, line] = Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(area);
         frame.render_widget(Paragraph::new(format!("{name:<8}{:>5}", short(now as f64))), label);
-        // The newest stand at the right end.
+        // The newest values are at the right end.
         let surplus = values.len().saturating_sub(usize::from(line.width));
         values.drain(..surplus);
         frame.render_widget(Sparkline::default().data(values).style(style), line);
@@ -94,7 +94,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, screen: &Screen, refused: Style
     frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(chosen));
 }
 
-/// Numbers stand right, words left.
+/// A cell with numbers at the right and words at the left.
 fn aligned<'t>(text: &str, place: usize, widths: &[u16]) -> Cell<'t> {
     let width = usize::from(widths.get(place).copied().unwrap_or(0));
     let is_number = text.starts_with(|letter: char| letter.is_ascii_digit()) && place > 0;
@@ -103,7 +103,7 @@ fn aligned<'t>(text: &str, place: usize, widths: &[u16]) -> Cell<'t> {
     Cell::from(Span::from(text))
 }
 
-/// As wide as the widest cell of each column; columns that do not fit are left out, from the right.
+/// The widths of columns, by their widest cells; columns that do not fit are left out, from the right.
 fn widths(heads: &[&str], rows: &[TableRow], room: u16) -> Vec<u16> {
     let width = |place: usize, head: &str| {
         let cell = |row: &TableRow| if place == 0 { row.name.len() } else { row.cells[place - 1].len() };

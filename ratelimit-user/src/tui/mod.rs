@@ -1,4 +1,4 @@
-//! The terminal view: one `View` a second, drawn; keys become wishes.
+//! The terminal view: draws one `StatsView` a second, and turns keys into wishes.
 //!
 //! ```text
 //!   View, Standing -> Screen -> draw -> terminal

@@ -1,4 +1,4 @@
-//! A view as rows of a table: for the terminal, and for text without one.
+//! A view as rows of a table, for the terminal and for plain text.
 
 use std::cmp::Reverse;
 
@@ -41,18 +41,18 @@ pub enum Ranking {
     Dropped,
 }
 
-/// One row: what it is of, and its cells.
+/// One row: its name and its cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRow {
     /// The source, prefix, service, user or reason.
     pub name: String,
     /// The other columns, as [`heads`] names them.
     pub cells: Vec<String>,
-    /// Whether some of its packets are dropped.
+    /// Whether some packets of the row are dropped.
     pub is_refused: bool,
 }
 
-/// The names of the columns; the first is that of what rows are of.
+/// The names of the columns; the first one is the kind of rows.
 pub fn heads(grouping: Grouping) -> &'static [&'static str] {
     match grouping {
         Grouping::Source => {
@@ -70,7 +70,7 @@ pub fn heads(grouping: Grouping) -> &'static [&'static str] {
     }
 }
 
-/// The rows whose names contain `filter`, in order.
+/// The rows of a view whose names contain `filter`, sorted.
 pub fn rows(view: &StatsView, grouping: Grouping, ranking: Ranking, filter: &str) -> Vec<TableRow> {
     let mut rows: Vec<(Rank, TableRow)> = match grouping {
         Grouping::Source => view.sources.iter().map(source_row).collect(),
@@ -81,7 +81,7 @@ pub fn rows(view: &StatsView, grouping: Grouping, ranking: Ranking, filter: &str
         Grouping::Host => view.hosts.iter().map(host_row).collect(),
     };
     rows.retain(|(_, row)| row.name.contains(filter));
-    // Stable, so that rows that are as large as each other stay where they are.
+    // A stable sort, so that equal rows keep their order.
     rows.sort_by_key(|(rank, _)| {
         Reverse(match ranking {
             Ranking::Packets => rank.packets,
@@ -92,7 +92,7 @@ pub fn rows(view: &StatsView, grouping: Grouping, ranking: Ranking, filter: &str
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// What rows are put in order by.
+/// The numbers that rows are sorted by.
 struct Rank {
     packets: u64,
     bytes: u64,
@@ -111,14 +111,14 @@ fn prefix_row(talker: &Talker) -> (Rank, TableRow) {
 
 fn user_row(talker: &Talker) -> (Rank, TableRow) {
     let [packets, bits, _, dropped, error] = amounts(talker);
-    // Of several limits that hold on all hosts together, the one of which most was spent here.
+    // Of several leased limits, the largest part that was spent on this host.
     let here = talker.limits.iter().filter_map(|limit| limit.share_percent).max();
     let here = here.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"));
     let cells = vec![packets, bits, dropped, error, left(&talker.limits), here];
     talker_row(talker, [cells, vec![word(&talker.service), word(&talker.reason)]].concat())
 }
 
-/// Packets and bits by the second, passed and dropped packets, and how far packets may be off.
+/// Packets and bits per second, passed and dropped packets, and the error of the packets.
 fn amounts(talker: &Talker) -> [String; 5] {
     [
         talker.packets_per_second,
@@ -134,7 +134,7 @@ fn word(word: &Option<String>) -> String {
     word.clone().unwrap_or_else(|| "-".to_owned())
 }
 
-/// What is left of the limit that refuses first.
+/// What is left of the limit that will refuse first, in percent.
 fn left(limits: &[LimitLeft]) -> String {
     LimitLeft::tightest(limits).map_or_else(|| "-".to_owned(), |limit| format!("{}%", limit.left_percent))
 }
@@ -164,7 +164,7 @@ fn service_row(service: &ServiceFlow) -> (Rank, TableRow) {
     (rank, TableRow { name, cells, is_refused: dropped.packets_per_second > 0.0 })
 }
 
-/// The total that refuses first, without its burst.
+/// The total that will refuse first, without its burst.
 fn total(totals: &[LimitLeft]) -> String {
     let rate = |limit: &LimitLeft| limit.limit.split(" burst").next().unwrap_or_default().to_owned();
     LimitLeft::tightest(totals).map_or_else(|| "-".to_owned(), rate)
@@ -179,7 +179,7 @@ fn host_row(host: &ClusterHost) -> (Rank, TableRow) {
         format!("{} us", host.round_trip_us),
         host.program.clone(),
     ];
-    // By name, whatever the order: a host has no packets of its own here.
+    // Sorted by name in every ranking, because a host has no packets of its own here.
     let rank = Rank { packets: 0, bytes: 0, dropped: 0 };
     (rank, TableRow { name: host.host.clone(), cells, is_refused: host.state != "here" })
 }
@@ -213,7 +213,7 @@ pub fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
-/// The host in three lines: what it does, how much, and how good the numbers of sources are.
+/// The host in three lines: its state, its traffic, and the error of the numbers of sources.
 pub fn summary(view: &StatsView) -> [String; 3] {
     let flow = |flow: &Flow| {
         format!("{} ({}bit/s)", short(flow.packets_per_second), short(8.0 * flow.bytes_per_second))
@@ -267,7 +267,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A user that is on several hosts.
+    /// A user on several hosts.
     fn user() -> Talker {
         let limit = LimitLeft::new("user", "20000 packets/s burst 40000".to_owned(), 12_000, 40_000);
         Talker {
@@ -277,7 +277,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A second under attack.
+    /// The view of a second under attack.
     pub(in crate::tui) fn view() -> StatsView {
         let flow = |packets: f64| Flow { packets_per_second: packets, bytes_per_second: 100.0 * packets };
         StatsView {

@@ -1,4 +1,4 @@
-//! What the terminal shows, and what keys change of it.
+//! The state of the screen, and how keys change it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,9 +7,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::rows::{Grouping, Ranking, TableRow, rows};
 use crate::stats::view::StatsView;
 
-/// Seconds that the sparklines go back.
+/// Seconds of history in the sparklines.
 pub(super) const HISTORY: usize = 240;
-/// Characters of a filter.
+/// The most characters of a filter.
 const LONGEST_FILTER: usize = 64;
 
 /// Facts about the host that do not fit into a view of its traffic.
@@ -17,16 +17,16 @@ const LONGEST_FILTER: usize = 64;
 pub struct HostSummary {
     /// One line: interfaces, table, cluster.
     pub line: String,
-    /// What the operator should know.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
-/// What somebody at the keyboard wants done.
+/// An action that the user at the keyboard asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Leave the screen.
     Quit,
-    /// Say why a source is treated as it is.
+    /// Explain the treatment of a source.
     Explain(String),
     /// Block a source or a prefix.
     Block(String),
@@ -34,14 +34,14 @@ pub enum Wish {
     Allow(String),
 }
 
-/// A question that is waiting for yes or no.
+/// A question that waits for yes or no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Confirmation {
     pub(super) question: String,
     wish: Wish,
 }
 
-/// All that is shown.
+/// The state of the screen.
 #[derive(Clone, Debug, Default)]
 pub struct Screen {
     pub(super) view: Option<Arc<StatsView>>,
@@ -53,22 +53,22 @@ pub struct Screen {
     pub(super) filter: String,
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
-    /// By name, so that the row stays chosen when others pass it by.
+    /// The name of the chosen row, so that it stays chosen when rows change places.
     pub(super) chosen: Option<String>,
     pub(super) confirmation: Option<Confirmation>,
-    /// A longer text over the table, and the line it begins with.
+    /// A longer text over the table, and its first visible line.
     pub(super) page: Option<(String, u16)>,
-    /// What became of the last wish, or what is wrong.
+    /// The result of the last wish, or a problem.
     pub(super) message: Option<String>,
 }
 
 impl Screen {
-    /// An empty one.
+    /// A screen without a view.
     pub fn new(grouping: Grouping, ranking: Ranking) -> Self {
         Self { grouping, ranking, ..Self::default() }
     }
 
-    /// Takes in the next view, unless somebody wants to look at the last one for longer.
+    /// Shows the next view, unless the screen is paused.
     pub fn take_in(&mut self, view: StatsView) {
         let packets = |flow: &crate::stats::flow::Flow| flow.packets_per_second.round() as u64;
         self.history.push_back((packets(&view.passed), packets(&view.dropped)));
@@ -80,7 +80,7 @@ impl Screen {
         }
     }
 
-    /// Takes in what is known of the host.
+    /// Replaces the summary of the host.
     pub fn know(&mut self, standing: HostSummary) {
         self.standing = standing;
     }
@@ -90,7 +90,7 @@ impl Screen {
         self.message = Some(message);
     }
 
-    /// Takes back what was said.
+    /// Clears the sentence in the last line.
     pub(super) fn unsay(&mut self) {
         self.message = None;
     }
@@ -105,13 +105,13 @@ impl Screen {
         self.view.as_ref().map_or_else(Vec::new, |view| rows(view, self.grouping, self.ranking, &self.filter))
     }
 
-    /// The place of the chosen row; the first if that is gone.
+    /// The index of the chosen row; 0 if the row is gone.
     pub(super) fn chosen_place(&self, rows: &[TableRow]) -> usize {
         let name = self.chosen.as_deref();
         rows.iter().position(|row| Some(row.name.as_str()) == name).unwrap_or(0)
     }
 
-    /// What a key does: it changes what is shown, or is a wish.
+    /// Handles a key: it changes the screen, or gives a wish.
     pub fn press(&mut self, key: KeyEvent) -> Option<Wish> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Wish::Quit);
@@ -195,7 +195,7 @@ impl Screen {
         self.chosen = rows.get(place).or(rows.last()).map(|row| row.name.clone());
     }
 
-    /// The chosen row, if it is somebody who can be explained, blocked or allowed.
+    /// The chosen row, if it is a source or prefix, which can be explained, blocked or allowed.
     fn chosen_source(&self) -> Option<String> {
         if !matches!(self.grouping, Grouping::Source | Grouping::Prefix) {
             return None;

@@ -1,4 +1,4 @@
-//! A screen on the real terminal, until somebody quits.
+//! Runs a screen on the real terminal until the user quits.
 
 use std::{
     io, process,
@@ -22,28 +22,28 @@ use super::{
 };
 use crate::{failure::Failure, hangup, stats::view::StatsView};
 
-/// How long a key waits to be looked at.
+/// The longest time before a key is handled.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long to wait before asking again after a failure.
+/// How long to wait after a failure before asking again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A host that can be asked about its traffic.
 pub trait WatchedHost: Send + Sync + 'static {
     /// The next second of traffic. Takes about a second.
     fn view(&self) -> Result<StatsView, Failure>;
-    /// What is known of the host.
+    /// The summary of the host.
     fn standing(&self) -> Result<HostSummary, Failure>;
-    /// Why a source is treated as it is.
+    /// The explanation of the treatment of a source.
     fn explain(&self, source: &str) -> Result<String, Failure>;
-    /// Blocks a source, and says so in a sentence.
+    /// Blocks a source, and returns a sentence about it.
     fn block(&self, source: &str) -> Result<String, Failure>;
-    /// Allows a source, and says so in a sentence.
+    /// Allows a source, and returns a sentence about it.
     fn allow(&self, source: &str) -> Result<String, Failure>;
 }
 
 type News = Result<(StatsView, HostSummary), Failure>;
 
-/// Shows a screen until somebody quits, a signal ends it or the terminal goes away. The terminal is as it was afterwards, also after a panic.
+/// Shows a screen until the user quits, a signal comes or the terminal goes away. The terminal is restored afterwards, even after a panic.
 pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> Result<(), Failure> {
     let unusable = |error: io::Error| {
         Failure::usage(format!("the terminal cannot be drawn on: {error}; use top --once"))
@@ -53,11 +53,11 @@ pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> R
         signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(unusable)?;
     }
     let news = follow(host);
-    // Also sets a panic hook that gives the terminal back.
+    // This also sets a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(unusable)?;
     hangup::end_with_terminal();
     let outcome = show(&mut terminal, &**host, screen, &news, &ended, has_colours);
-    // A terminal that is gone is not given back: the library would panic for not being able to say so.
+    // A terminal that is gone is not restored: the library would panic because it cannot report that.
     if outcome.is_err() && hangup::reader_has_gone() {
         process::exit(0);
     }
@@ -65,9 +65,9 @@ pub fn run(host: &Arc<impl WatchedHost>, screen: Screen, has_colours: bool) -> R
     outcome.map_err(unusable)
 }
 
-/// Asks the daemon on a thread of its own, so that keys do not wait for it. It ends with the process.
+/// Asks the daemon on a thread of its own, so that keys do not wait for it. The thread ends with the process.
 fn follow(host: &Arc<impl WatchedHost>) -> Receiver<News> {
-    // One waits at most: who does not look does not have them pile up.
+    // At most one view waits, so that views do not pile up while nobody reads them.
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = Arc::clone(host);
     thread::spawn(move || {
@@ -104,7 +104,7 @@ fn show(
                 screen.take_in(view);
                 screen.know(standing);
             }
-            // The daemon may be restarting: the last view stays, and the sentence says so.
+            // The daemon may be restarting: the last view stays, with a sentence about it.
             Ok(Err(failure)) => {
                 is_lost = true;
                 screen.say(failure.message);

@@ -16,14 +16,14 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Where the page itself is.
+/// The path of the page itself.
 pub const PAGE: &str = "/";
-/// Everything else of the dashboard is below this.
+/// The beginning of all other paths of the dashboard.
 pub const BELOW: &str = "/dashboard/";
 
 macro_rules! assets {
     ($($path:literal $kind:ident $file:literal),* $(,)?) => {
-        /// All of them.
+        /// All files of the page.
         pub const ASSETS: &[Asset] = &[$(Asset { path: $path, kind: $kind, text: include_str!(concat!("page/", $file)) }),*];
     };
 }
@@ -81,7 +81,7 @@ mod tests {
             let modules =
                 text.split(['"', '\'']).filter(|word| word.starts_with("./") && word.ends_with(".js"));
             named.extend(modules.map(|word| word.replacen("./", BELOW, 1)));
-            // The policy of the page runs no such thing: it would be dead.
+            // The page's own content policy forbids these, so they would not work.
             for inline in ["style=\"", "onclick=", "onload=", "<style", "innerHTML", "eval("] {
                 assert!(!text.contains(inline), "{path} has {inline}");
             }

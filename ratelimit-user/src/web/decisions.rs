@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::requests::status::{DecisionCount, DecisionTimes, RequestsStatus};
 
-/// Latencies are those of so many seconds: one second has too few decisions on a quiet host.
+/// The number of seconds whose decisions latencies are of: one second has too few decisions on a quiet host.
 const LATENCY_SECONDS: usize = 10;
 /// Outcomes of requests that are not served.
 const REFUSED: &str = "refused";
@@ -20,11 +20,11 @@ pub struct DecisionRates {
     pub refused_per_second: f64,
     /// Decisions by API and outcome, as far as they ever occurred.
     pub apis: Vec<ApiRate>,
-    /// Half of the decisions of the last seconds took at most this long; absent if there were none, or if it was longer than is counted.
+    /// Half of the decisions of the last seconds took at most this many microseconds; absent if there were none, or if it was longer than is counted.
     pub p50_us: Option<u64>,
-    /// Of 100 decisions of the last seconds 99 took at most this long; absent if there were none, or if it was longer than is counted.
+    /// 99 of 100 decisions of the last seconds took at most this many microseconds; absent if there were none, or if it was longer than is counted.
     pub p99_us: Option<u64>,
-    /// Decisions that these times are of.
+    /// The number of decisions that `p50_us` and `p99_us` are of.
     pub timed: u64,
     /// Keys that are remembered.
     pub keys: u64,
@@ -49,7 +49,7 @@ pub struct ApiRate {
     pub refused: u64,
 }
 
-/// What was counted before.
+/// The counts of earlier calls.
 #[derive(Debug, Default)]
 pub struct DecisionHistory {
     before: Option<RequestsStatus>,
@@ -57,7 +57,7 @@ pub struct DecisionHistory {
 }
 
 impl DecisionHistory {
-    /// What came since the last call, which was so long ago.
+    /// Returns the rates since the last call, which was `span` ago.
     pub fn rates(&mut self, now: RequestsStatus, span: Duration) -> DecisionRates {
         let seconds = span.as_secs_f64().max(0.001);
         let mut rates = DecisionRates {
@@ -69,7 +69,7 @@ impl DecisionHistory {
         for DecisionCount { api, outcome, decisions: count } in &now.decisions {
             let earlier = self.before.as_ref().map_or(*count, |before| {
                 let same = before.decisions.iter().find(|one| one.api == *api && one.outcome == *outcome);
-                // An API that is new has been counted since it is there.
+                // A new API has counted from 0 since the last call.
                 same.map_or(0, |one| one.decisions)
             });
             let per_second = count.saturating_sub(earlier) as f64 / seconds;
@@ -109,7 +109,7 @@ impl DecisionHistory {
     }
 }
 
-/// Decisions between two counts, by the longest that they took.
+/// Returns the decisions between two counts, by the longest time that they took, in microseconds.
 fn since(before: &DecisionTimes, now: &DecisionTimes) -> Vec<(Option<u64>, u64)> {
     let count = |(at, one): (usize, &crate::requests::status::TimeCount)| {
         let earlier = before.counts.get(at).map_or(0, |count| count.decisions);
@@ -118,7 +118,7 @@ fn since(before: &DecisionTimes, now: &DecisionTimes) -> Vec<(Option<u64>, u64)>
     now.counts.iter().enumerate().map(count).collect()
 }
 
-/// What this many of a hundred took at most.
+/// Returns the longest time, in microseconds, of the fastest `percent` of a hundred decisions.
 fn at_most(counts: &[(Option<u64>, u64)], percent: u64) -> Option<u64> {
     let all: u64 = counts.iter().map(|(_, count)| count).sum();
     let wanted = (all * percent).div_ceil(100);

@@ -1,7 +1,7 @@
 //! Where the page and the daemon meet: pictures one way, orders the other.
 //!
-//! A picture is made once for all who look, and nobody who reads slowly gets a second one before it has read the first: what comes meanwhile is
-//! replaced, not kept. Orders wait in short queues, and are turned away when those are full (`order_queues.rs`).
+//! A picture is made once for all who look. A browser that reads slowly gets no second picture before it has read the first: newer pictures replace
+//! the one that waits. Orders wait in short queues, and are turned away when those are full (`order_queues.rs`).
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -20,14 +20,14 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Between two pictures.
+/// The time between two pictures.
 const EVERY: Duration = Duration::from_secs(1);
 /// Browsers that may look at once, beside those with an operator's token.
 pub const MAX_VIEWERS: usize = 16;
-/// Places that only those have who show an operator's token: nobody else on this host keeps them out.
+/// Places for browsers that have shown an operator's token, so that nobody else on this host keeps operators out.
 const OPERATOR_VIEWERS: usize = 4;
 
-/// The gallery, as the listener has it.
+/// A handle of the gallery.
 #[derive(Clone, Debug)]
 pub struct Gallery(Arc<GalleryState>);
 
@@ -38,14 +38,14 @@ struct GalleryState {
     somebody: Notify,
     viewers: Arc<Semaphore>,
     operators: Arc<Semaphore>,
-    /// The way to the daemon; absent where nothing is guarded.
+    /// The queues of orders to the daemon; absent where nothing is guarded.
     orders: Option<OrderQueues>,
     metrics: MetricsSource,
 }
 
 /// Takes pictures, from when a browser begins to look until none does.
 pub trait Camera: Send {
-    /// What there is to see now, as an event of a stream.
+    /// Returns what there is to see now, as an event of a stream.
     fn take(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
@@ -57,13 +57,13 @@ pub struct Viewer {
 }
 
 impl Gallery {
-    /// The gallery of a daemon that guards interfaces, and what comes over it: orders, and questions.
+    /// Makes the gallery of a daemon that guards interfaces, and the receivers of orders and of questions.
     pub fn of_host(metrics: MetricsSource) -> (Self, [mpsc::Receiver<Handed>; 2]) {
         let (orders, taken) = OrderQueues::new();
         (Self::new(Some(orders), metrics), taken)
     }
 
-    /// The gallery of a service that guards nothing: there is something to see and nothing to order.
+    /// Makes the gallery of a service that guards nothing: there is something to see and nothing to order.
     pub fn of_requests(metrics: MetricsSource) -> Self {
         Self::new(None, metrics)
     }
@@ -79,17 +79,17 @@ impl Gallery {
         }))
     }
 
-    /// The metrics now, or a sentence about why not.
+    /// Returns the metrics of now, or a sentence that says why not.
     pub async fn metrics(&self) -> Result<String, String> {
         self.0.metrics.metrics().await
     }
 
-    /// Whether there are packets to ask about.
+    /// Whether the daemon guards interfaces, so that it can be asked about packets.
     pub fn guards(&self) -> bool {
         self.0.orders.is_some()
     }
 
-    /// Begins to look, if there is a place.
+    /// Adds a viewer, if there is a place.
     pub fn look(&self, is_operator: bool) -> Option<Viewer> {
         let place = Arc::clone(&self.0.viewers).try_acquire_owned();
         let place = match place {
@@ -106,7 +106,7 @@ impl Gallery {
         self.order(order, from, None).await
     }
 
-    /// Hands over an order of whoever has shown this token, and waits for the answer.
+    /// Hands over an order of a caller that has shown this token, and waits for the answer.
     pub async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
         let guards_nothing = "this service guards no interface; ratelimit run does";
         match &self.0.orders {
@@ -115,8 +115,8 @@ impl Gallery {
         }
     }
 
-    /// Shows a picture a second while somebody looks, for ever. The camera that is made when somebody begins to look is dropped when
-    /// nobody looks any more; a picture that cannot be taken is left out.
+    /// Shows a picture every second while somebody looks, for ever. A camera is made when somebody begins to look, and dropped when nobody looks any more.
+    /// A picture that cannot be taken is left out.
     pub async fn show<C: Camera>(&self, begin: impl FnMut() -> C) {
         self.show_every(EVERY, begin).await;
     }
@@ -134,14 +134,14 @@ impl Gallery {
                 }
                 tokio::time::sleep_until(begun + every).await;
             }
-            // A browser never begins with a picture of long ago.
+            // Forgets the last picture, so that no browser begins with a picture of long ago.
             self.0.pictures.send_replace(None);
         }
     }
 }
 
 impl Viewer {
-    /// The next picture that it has not seen, as soon as there is one.
+    /// Waits for a picture that the viewer has not seen, and returns it.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.pictures.changed().await.ok()?;
@@ -179,7 +179,7 @@ mod tests {
         (gallery, taken)
     }
 
-    /// Lets pictures be taken, if any are.
+    /// Waits for as long as it takes to take some pictures.
     async fn pass() {
         for _ in 0..10 {
             tokio::time::sleep(OFTEN).await;

@@ -1,4 +1,4 @@
-//! Which browsers' pages may ask: the dashboard's own, under a name that cannot be anybody else's.
+//! Which pages in browsers may ask: the dashboard's own page, under a name that no other site can have.
 //!
 //! A site that somebody's browser has open can make its own name mean this host (DNS rebinding), and can send requests here (forgery). An
 //! address, or `localhost`, is no name that a site can have. Where a caller has to show something, a site under another name has nothing to show.

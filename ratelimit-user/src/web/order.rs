@@ -1,4 +1,4 @@
-//! What the page orders, as the control socket has it. Who orders it, and from where, is not the page's to say.
+//! Orders of the page, as the control socket takes them. The page cannot say who orders, nor from where.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::control::protocol::{Operator, Order};
 enum Wanted {
     Block {
         prefix: String,
-        /// As `block add --for` takes it; for good when absent or empty.
+        /// How long the block lasts, as `block add --for` takes it; for good if it is absent or empty.
         #[serde(default, rename = "for")]
         lifetime: String,
         #[serde(default)]
@@ -34,7 +34,7 @@ enum Wanted {
     },
 }
 
-/// The order of a body, from somebody who sits there. Nothing that the page can say cuts that address off.
+/// Reads the order in a body. `from` is the address of the operator, and nothing that the page can say cuts that address off.
 pub fn read(body: &[u8], from: Option<IpAddr>) -> Result<Order, String> {
     let wanted: Wanted =
         serde_json::from_slice(body).map_err(|error| format!("the order is not understood: {error}"))?;

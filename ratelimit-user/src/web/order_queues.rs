@@ -1,5 +1,5 @@
-//! Orders and questions of the dashboard on their way to whoever carries them out. Each kind has a short queue of its own, so that an operator who
-//! blocks somebody does not wait behind those who ask; what finds its queue full is turned away.
+//! Orders and questions of the dashboard on their way to the daemon. Each kind has a short queue of its own, so that an operator who blocks somebody
+//! does not wait behind questions of others. What finds its queue full is turned away.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Questions, and orders, that wait.
+/// The most orders that wait, and the most questions.
 const MAX_WAITING: usize = 8;
 
 /// An order, and where its answer goes.
@@ -18,15 +18,15 @@ const MAX_WAITING: usize = 8;
 pub struct Handed {
     /// The order that was given.
     pub order: Order,
-    /// Where whoever asks sits.
+    /// The address of the caller.
     pub from: Option<IpAddr>,
-    /// The token that they have shown, for an order that changes something.
+    /// The token that the caller has shown, for an order that changes something.
     pub token: Option<String>,
     /// Where the answer is sent to.
     pub reply: oneshot::Sender<Reply>,
 }
 
-/// Where orders and questions are handed over.
+/// The queues that orders and questions are put into.
 #[derive(Clone, Debug)]
 pub struct OrderQueues {
     orders: mpsc::Sender<Handed>,
@@ -34,7 +34,7 @@ pub struct OrderQueues {
 }
 
 impl OrderQueues {
-    /// Queues, and what comes out of them: orders, and questions.
+    /// Makes the queues, and the receivers of orders and of questions.
     pub fn new() -> (Self, [mpsc::Receiver<Handed>; 2]) {
         let (orders, ordered) = mpsc::channel(MAX_WAITING);
         let (questions, asked) = mpsc::channel(MAX_WAITING);
@@ -77,7 +77,7 @@ mod tests {
             matches!(&one_more, Reply::Failed(failure) if failure.message.contains("busy")),
             "{one_more:?}"
         );
-        // Whoever has an order does not wait behind them.
+        // An order does not wait behind the questions.
         let block = Order::BlockDel { prefix: "10.0.0.1".to_owned(), cluster: false };
         let (ordered, _) = tokio::join!(
             async {

@@ -8,11 +8,11 @@ use crate::{
     attacks::AttackSummary, build::BUILD, clock, cluster::members::Member, control::protocol::Status, moment,
 };
 
-/// Hosts of a cluster that are told of.
+/// The most hosts of a cluster in a picture.
 pub const MAX_HOSTS: usize = 64;
-/// Attacks that are told of.
+/// The most attacks in a picture.
 pub const MAX_ATTACKS: usize = 20;
-/// What the page must understand: it says so if the daemon is of another build than the page.
+/// The version of the format of pictures. The page compares builds instead, and asks to be reloaded if the daemon is of another build.
 const VERSION: u32 = 1;
 
 /// What the dashboard shows of one moment.
@@ -21,7 +21,7 @@ pub struct Picture<'p, P> {
     /// Rates of packets; absent where no interface is guarded, and in the first second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<P>,
-    /// How the daemon is; absent where no interface is guarded.
+    /// The status of the daemon; absent where no interface is guarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'p Status>,
     /// The hosts of the cluster, if there is one.
@@ -48,7 +48,7 @@ struct Dated<'p, P> {
 }
 
 impl<P: Serialize> Picture<'_, P> {
-    /// As an event of a stream; nothing if it cannot be written as JSON.
+    /// Writes the picture as an event of a stream; `None` if it cannot be written as JSON.
     pub fn event(&self) -> Option<Bytes> {
         let unix_ms = clock::unix_ms();
         let at = moment::utc_ms(unix_ms);
@@ -56,7 +56,7 @@ impl<P: Serialize> Picture<'_, P> {
     }
 }
 
-/// One event. JSON has no line breaks of its own, so it is one line.
+/// Writes an event of a stream. Its JSON has no line breaks, so the data is one line.
 pub fn event(name: &str, data: &impl Serialize) -> Option<Bytes> {
     let mut text = format!("event: {name}\ndata: ").into_bytes();
     serde_json::to_writer(&mut text, data).ok()?;

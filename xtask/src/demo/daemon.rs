@@ -1,4 +1,4 @@
-//! The daemon under demonstration, and what it counts.
+//! The daemon of the demonstration, and its counters.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use super::process::Process;
 use crate::outcome::Ending;
 use crate::tool;
 
-/// Loading and verifying takes well under a second; a loaded machine gets some more.
+/// How long the daemon may take to start. Loading and verifying takes well under a second; a loaded machine gets more time.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// How much of the log is worth showing when it does not start.
+/// The number of lines of the log that are shown when the daemon does not start.
 const LOG_LINES: usize = 20;
 
 pub(super) struct Daemon {
@@ -26,7 +26,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Returns when it enforces the policy.
+    /// Starts the daemon, and returns when it enforces the policy.
     pub(super) fn start(
         lab: &Lab,
         policy: &Path,
@@ -47,7 +47,7 @@ impl Daemon {
         let mut daemon = Self { process, program, state, log };
         match daemon.wait_until_ready(interrupt) {
             Ok(()) => {
-                // What it prints from now on is the trace; nothing without one.
+                // From now on the daemon prints only the trace, if there is one.
                 daemon.process.print_lines();
                 Ok(daemon)
             }
@@ -68,12 +68,12 @@ impl Daemon {
         }
     }
 
-    /// The counters of this moment.
+    /// Returns the counters of this moment.
     pub(super) fn counters(&self) -> Result<Counters> {
         Counters::parse(&self.ask("stats", "json")?)
     }
 
-    /// The lines of `ratelimit status` that say where and how the program is attached.
+    /// Returns the lines of `ratelimit status` about where and how the program is attached.
     pub(super) fn attached(&self) -> Result<String> {
         let status = self.ask("status", "text")?;
         let lines: Vec<&str> = status.lines().filter(|line| line.starts_with("interface ")).collect();
@@ -87,7 +87,7 @@ impl Daemon {
         tool::output(&mut command).map_err(|error| self.explained(error))
     }
 
-    /// The error with the end of the daemon's log, which has the reason.
+    /// Adds the end of the daemon's log, which has the reason, to an error.
     fn explained(&self, error: anyhow::Error) -> anyhow::Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -99,12 +99,12 @@ impl Daemon {
     }
 }
 
-/// Packets by verdict since the daemon's maps were made, or the difference of two such moments.
+/// Packets by verdict since the daemon's maps were made, or the difference between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     pub(super) passed: u64,
     pub(super) dropped: u64,
-    /// Reason and packets, as the daemon orders them.
+    /// Dropped packets by reason, in the daemon's order.
     pub(super) drops_by_reason: Vec<(String, u64)>,
 }
 

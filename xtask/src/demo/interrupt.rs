@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP as a flag that every long wait looks at.
+//! A flag that Ctrl-C, SIGTERM and SIGHUP set, and that every long wait checks.
 //!
 //! The signal itself does nothing else: the wait returns an error, the error unwinds, and the guards on the way clean up.
 
@@ -27,7 +27,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// One that no signal sets: a test process keeps its usual reaction to Ctrl-C.
+    /// Makes a flag that no signal sets: a test process keeps its usual reaction to Ctrl-C.
     #[cfg(test)]
     pub(crate) fn never() -> Self {
         Self(Arc::new(AtomicBool::new(false)))
@@ -48,7 +48,7 @@ impl Interrupt {
         }
     }
 
-    /// Asks `ready` until it has an answer; `None` when there is none in time.
+    /// Calls `ready` until it has an answer; `None` if it has none in time.
     pub(crate) fn wait_for<T>(
         &self,
         limit: Duration,

@@ -1,11 +1,11 @@
-//! The place of the demonstration: two private network namespaces, a wire, a BPF file system and a directory.
+//! The lab of the demonstration: two private network namespaces, a wire, a BPF file system and a directory.
 //!
 //!     rl-net-PID                          rl-edge-PID
 //!       attackers and good client           the daemon, a server
 //!       net0 10.99.0.2 .66 .67  ---veth---  edge0 10.99.0.1
 //!       fd00:99::2                          fd00:99::1
 //!
-//! Everything carries our process id, so that two runs do not meet and a later run can tell what a dead one left.
+//! All names have our process id in them, so that two runs do not collide and a later run can recognise what a dead one left.
 
 use std::fs::{self, DirBuilder};
 use std::io::Write;
@@ -29,20 +29,20 @@ pub(super) const SYN_ATTACKER: &str = "10.99.0.67";
 pub(super) const EDGE_INTERFACE: &str = "edge0";
 const NET_INTERFACE: &str = "net0";
 
-/// Where `ip netns` keeps the names.
+/// The directory in which `ip netns` keeps the names of namespaces.
 const NETNS_DIR: &str = "/run/netns";
 const EDGE_PREFIX: &str = "rl-edge-";
 const NET_PREFIX: &str = "rl-net-";
 const DIR_PREFIX: &str = "ratelimit-run-";
 
-/// Taken down when dropped, whichever part of it was built.
+/// The lab. Dropping it removes every part that was built.
 pub(super) struct Lab {
     pid: u32,
     profile: BuildProfile,
 }
 
 impl Lab {
-    /// A lab for programs that were built with a profile.
+    /// Builds a lab for programs that were built with a profile.
     pub(super) fn build(profile: BuildProfile) -> Result<Self> {
         remove_leftovers();
         // The guard exists before the first thing it guards.
@@ -52,7 +52,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// What the programs in the lab were built with.
+    /// Returns the profile that the programs in the lab were built with.
     pub(super) fn profile(&self) -> BuildProfile {
         self.profile
     }
@@ -60,13 +60,13 @@ impl Lab {
     fn make_directory(&self) -> Result<()> {
         let (dir, bpffs) = (self.dir(), self.bpffs());
         for dir in [&dir, &bpffs] {
-            // Must not exist yet and is ours alone: the temporary directory is everybody's, and we are root.
+            // The directory must not exist yet and is closed to others: everybody can write in the temporary directory, and we are root.
             DirBuilder::new()
                 .mode(0o700)
                 .create(dir)
                 .with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        // A private one: works where /sys/fs/bpf is not mounted, and the pins vanish with it.
+        // A private BPF file system works where /sys/fs/bpf is not mounted, and its pins vanish with it.
         tool::output(tool::command("mount").args(["-t", "bpf", "bpf"]).arg(&bpffs))?;
         Ok(())
     }
@@ -102,17 +102,17 @@ impl Lab {
         Ok(())
     }
 
-    /// A command inside the namespace of the daemon. nsenter, because `ip netns exec` would mount another /sys.
+    /// Returns a command inside the namespace of the daemon. It uses nsenter, because `ip netns exec` would mount another /sys.
     pub(super) fn at_edge(&self, program: &Path) -> Command {
         within(&self.edge(), program)
     }
 
-    /// A command inside the namespace of the clients.
+    /// Returns a command inside the namespace of the clients.
     pub(super) fn at_net(&self, program: &Path) -> Command {
         within(&self.net(), program)
     }
 
-    /// Packets that the clients sent and the wire lost, because its queue was full: no limiter ever saw them.
+    /// Returns the packets of clients that the wire lost because its queue was full: the limiter never saw them.
     pub(super) fn lost_on_wire(&self) -> Result<u64> {
         let shown = tool::output(tool::command("ip").args([
             "-j",
@@ -154,7 +154,7 @@ impl Drop for Lab {
 
 fn add_address(namespace: &str, interface: &str, v4: &str, v6: &str) -> Result<()> {
     ip(&["-n", namespace, "address", "add", &format!("{v4}/24"), "dev", interface])?;
-    // nodad: usable at once, nobody else can be on this wire.
+    // nodad makes the address usable at once: no other host can be on this wire.
     ip(&["-n", namespace, "address", "add", &format!("{v6}/64"), "dev", interface, "nodad"])
 }
 
@@ -163,7 +163,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
 }
 
 fn within(namespace: &str, program: &Path) -> Command {
-    // If we are killed with no chance to clean up, the kernel ends the children.
+    // If we are killed without a chance to clean up, the kernel ends the children.
     let mut command = tool::command("setpriv");
     command
         .args(["--pdeathsig", "TERM", "nsenter"])
@@ -176,7 +176,7 @@ fn directory(pid: u32) -> PathBuf {
     std::env::temp_dir().join(format!("{DIR_PREFIX}{pid}"))
 }
 
-/// Removes what the run with this process id has made; says so when something stays behind.
+/// Removes everything that the run with this process id has made, and reports what stays behind.
 fn remove(pid: u32) {
     for name in [format!("{EDGE_PREFIX}{pid}"), format!("{NET_PREFIX}{pid}")] {
         if Path::new(NETNS_DIR).join(&name).exists() {
@@ -186,7 +186,7 @@ fn remove(pid: u32) {
     let dir = directory(pid);
     let bpffs = dir.join("bpf");
     if is_mounted(&bpffs) {
-        // Lazily: a process that is still ending must not keep the mount.
+        // The unmount is lazy: a process that is still ending must not keep the mount.
         complain(tool::output(tool::command("umount").arg("--lazy").arg(&bpffs)).map(drop));
     }
     if dir.exists() {
@@ -200,12 +200,12 @@ fn complain(done: Result<()>) {
     }
 }
 
-/// Never panics, unlike eprintln: a closed terminal must not stop the cleaning up.
+/// Prints to standard error. It never panics, unlike eprintln: a closed terminal must not stop the clean-up.
 fn mention(sentence: &str) {
     let _nobody_listens = writeln!(std::io::stderr(), "run: {sentence}");
 }
 
-/// What runs left behind that were killed with no chance to clean up.
+/// Removes what earlier runs left behind that were killed without a chance to clean up.
 fn remove_leftovers() {
     let names = [Path::new(NETNS_DIR).to_path_buf(), std::env::temp_dir()]
         .into_iter()
@@ -225,8 +225,8 @@ fn run_of(name: &str) -> Option<u32> {
     [EDGE_PREFIX, NET_PREFIX, DIR_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok())
 }
 
-/// Whether that run is still going. By its executable: a process that was killed but not yet reaped has none, and a
-/// process that got the same id later has another.
+/// Whether a run is still going. This is recognised by its executable: a process that was killed but not yet reaped has none,
+/// and a process that got the same id later has another.
 fn is_alive(pid: u32) -> bool {
     let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xtask"))
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_run_that_is_still_going_is_not_taken_for_dead() {
         assert!(is_alive(std::process::id()));
-        // An outsider, and a number above the largest process id that Linux can give.
+        // A process that is not ours, and a number above the largest process id that Linux can give.
         assert!(!is_alive(1));
         assert!(!is_alive(u32::MAX));
     }

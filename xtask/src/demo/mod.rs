@@ -2,7 +2,7 @@
 //!
 //!     lab -> daemon -> good client alone -> good client and attack -> table -> everything removed
 //!
-//! Each thing that is made has a guard that unmakes it, so an error or Ctrl-C at any point leaves nothing behind.
+//! Everything that is made has a guard that removes it, so an error or Ctrl-C at any point leaves nothing behind.
 
 mod daemon;
 pub(crate) mod interrupt;
@@ -28,13 +28,13 @@ use summary::{Measured, Moment};
 use crate::build::BuildProfile;
 
 const BEFORE: Duration = Duration::from_secs(3);
-/// What to try next, once the private namespaces are gone.
+/// The last message: what to try next.
 const AND_NOW: &str = "\nOn an interface of yours: cargo xtask run --iface NAME. Then, in another terminal:\n    \
                        sudo target/release/ratelimit top       who sends, who is dropped and why\n    \
                        sudo target/release/ratelimit doctor    what is in the way on this host";
 const LIVE_VIEW_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs what was built with a profile. With `trace` every verdict is printed, from a level on.
+/// Runs the demonstration with programs of a profile. `trace` is the level from which verdicts are printed.
 pub(crate) fn run(
     profile: BuildProfile,
     policy: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) fn run(
     trace: Option<&str>,
 ) -> Result<()> {
     let interrupt = Interrupt::watch()?;
-    // Order matters: what is declared later goes first, so the processes end before their namespaces do.
+    // The order matters: values that are declared later are dropped first, so the processes end before their namespaces.
     let lab = Lab::build(profile)?;
     let policy = policy.map_or_else(|| write_built_in_policy(&lab), Ok)?;
     say("Two private namespaces, joined by a wire; your interfaces are not touched. The policy:")?;
@@ -98,12 +98,12 @@ fn indented(policy: &Path) -> Result<String> {
     Ok(text.lines().map(|line| format!("    {line}\n")).collect())
 }
 
-/// An error when nobody reads any more (`| head`), so that the guards clean up; println would panic.
+/// Prints a line. It fails if nobody reads any more (`| head`), so that the guards clean up; println would panic.
 fn say(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot print")
 }
 
-/// What can be looked at while the traffic runs.
+/// The participants whose counters are read while the traffic runs.
 struct Scene<'a> {
     server: Server,
     daemon: &'a Daemon,
@@ -124,7 +124,7 @@ impl Scene<'_> {
         Ok(Totals { xdp: self.daemon.counters()?, taken: Instant::now(), reached })
     }
 
-    /// The live view: one line per second since `start`.
+    /// Prints the live view: one line per second since `start`.
     fn watch(&mut self, lasts: Duration, start: &Totals) -> Result<()> {
         say(summary::LIVE_HEADER)?;
         let mut last = start.clone();

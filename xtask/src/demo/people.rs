@@ -1,4 +1,4 @@
-//! Who sends and who receives: the good client, the attackers, and the server they all talk to.
+//! Senders and receivers: the good client, the attackers, and the server that they all talk to.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const PING_EVERY: Duration = Duration::from_millis(20);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Above the SYN limit and below the packet limit of the built-in policy, so that both limits are seen at work.
 const SYNS_PER_SEC: u64 = 1500;
-/// On top of the time the sending takes: replies that come late, a loaded machine.
+/// How long to wait for results after sending has ended, for late replies and a loaded machine.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A process of ours that sends for a while and then prints one line of JSON.
@@ -57,7 +57,7 @@ fn number(json: &Value, pointer: &str) -> Result<u64> {
         .with_context(|| format!("the traffic program has no number at {pointer}: {json}"))
 }
 
-/// The well-behaved neighbour of the attackers.
+/// The well-behaved client beside the attackers.
 pub(super) struct GoodClient {
     ping: Process,
     ping_v6: Process,
@@ -91,13 +91,13 @@ fn ping(lab: &Lab, name: &'static str, from: &str, to: &str, lasts: Duration) ->
     let count = (lasts.as_secs_f64() / PING_EVERY.as_secs_f64()).round() as u64;
     let ping = tool::find("ping").unwrap_or_else(|| "ping".into());
     let mut command = lab.at_net(&ping);
-    // LC_ALL: a decimal point, whatever the user's language. -n: no name look-ups. -W: the last reply gets a second.
+    // LC_ALL makes ping print a decimal point in every language, -n suppresses name look-ups, and -W waits a second for the last reply.
     command.env("LC_ALL", "C").args(["-n", "-W", "1", "-i", &PING_EVERY.as_secs_f64().to_string()]);
     command.args(["-c", &count.to_string(), "-I", from, to]);
     Process::start(name, &mut command)
 }
 
-/// What the good client met with.
+/// The results of the good client.
 pub(super) struct GoodClientSaw {
     pub(super) ping: Replies,
     pub(super) ping_v6: Replies,
@@ -108,7 +108,7 @@ pub(super) struct GoodClientSaw {
 pub(super) struct Replies {
     pub(super) asked: u64,
     pub(super) lost: u64,
-    /// `None` when nothing came back.
+    /// The median round trip in milliseconds; `None` if no reply came.
     pub(super) median_ms: Option<f64>,
 }
 
@@ -162,7 +162,7 @@ impl Attack {
     }
 }
 
-/// By the attackers' own count.
+/// The packets that the attackers sent, by their own count.
 pub(super) struct AttackSent {
     pub(super) udp: u64,
     pub(super) syns: u64,
@@ -178,12 +178,12 @@ impl Server {
         let mut command = lab.at_edge(&lab.profile().path_of("traffic"));
         command.args(["sink", "--listen", &format!("{}:{PORT}", lab::SERVER)]);
         let mut server = Self { process: Process::start("the server", &mut command)? };
-        // Its first answer means that its sockets are open.
+        // The first answer shows that the server's sockets are open.
         server.received_from(lab::UDP_ATTACKER, interrupt)?;
         Ok(server)
     }
 
-    /// Datagrams from this address that have reached the socket.
+    /// Returns the datagrams from an address that have reached the socket.
     pub(super) fn received_from(&mut self, source: &str, interrupt: &Interrupt) -> Result<u64> {
         self.process.write_line("count")?;
         let line = self.process.next_line(interrupt, GRACE)?.context("the server does not answer")?;

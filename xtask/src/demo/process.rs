@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::interrupt::Interrupt;
 use crate::tool;
 
-/// How long a process may take to end by itself once asked.
+/// How long a process may take to end by itself after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) struct Process {
@@ -23,15 +23,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it with standard input and output in our hands; standard error stays as the command has it.
+    /// Starts a process with standard input and output connected to us; standard error stays as the command has it.
     pub(super) fn start(name: &'static str, command: &mut Command) -> Result<Self> {
-        // A group of its own: Ctrl-C at the terminal reaches only us, and we end the children in order.
+        // The process gets a group of its own: Ctrl-C at the terminal reaches only us, and we end the children in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().with_context(|| format!("{name} has no standard output"))?;
         let (sender, lines) = mpsc::channel();
-        // Ends by itself when the process closes its output.
+        // This thread ends by itself when the process closes its output.
         thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -48,7 +48,7 @@ impl Process {
         self.stdin = None;
     }
 
-    /// The next line it prints; `None` when none comes in time.
+    /// Returns the next line of output; `None` if none comes in time.
     pub(super) fn next_line(&mut self, interrupt: &Interrupt, limit: Duration) -> Result<Option<String>> {
         let name = self.name;
         interrupt.wait_for(limit, || match self.lines.try_recv() {
@@ -58,7 +58,7 @@ impl Process {
         })
     }
 
-    /// Prints every further line as it comes. A reader that has gone away (`| head`) ends that, and nothing else.
+    /// Prints every further line as it comes. If nobody reads our output any more (`| head`), only this printing ends.
     pub(super) fn print_lines(&mut self) {
         let (_, nothing_more) = mpsc::channel();
         let lines = std::mem::replace(&mut self.lines, nothing_more);
@@ -73,7 +73,7 @@ impl Process {
             .wait_for(limit, || self.child.try_wait().with_context(|| format!("cannot wait for {name}")))?
             .with_context(|| format!("{name} did not finish within {} s", limit.as_secs()))?;
         let lines: Vec<String> = self.lines.iter().collect();
-        // ping ends with 1 when replies are missing: that is a result, not a failure to run.
+        // ping ends with 1 if replies are missing, which is a result and not a failure to run.
         if lines.is_empty() {
             bail!("{name} ended with {status} and printed nothing");
         }
@@ -81,7 +81,7 @@ impl Process {
     }
 
     fn ask_to_end(&self) {
-        // The shell's kill: the standard library can only send SIGKILL, and /bin/kill is not on every machine.
+        // The kill of the shell is used: the standard library can only send SIGKILL, and /bin/kill is not on every machine.
         let _asked = tool::command("sh")
             .args(["-c", &format!("kill -TERM {}", self.child.id())])
             .stderr(Stdio::null())

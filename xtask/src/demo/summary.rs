@@ -1,4 +1,4 @@
-//! Numbers for people: the live line of each second and the table at the end. Pure text, no I/O.
+//! Formats results for people: the live line of each second and the table at the end. Pure text, no I/O.
 
 use std::time::Duration;
 
@@ -34,11 +34,11 @@ pub(super) struct Measured {
     pub(super) during: GoodClientSaw,
     pub(super) attack: AttackSent,
     pub(super) attack_lasted: Duration,
-    /// Sent, but never seen by XDP: the queue of the virtual wire was full.
+    /// Packets that were sent but never seen by XDP, because the queue of the virtual wire was full.
     pub(super) lost_on_wire: u64,
-    /// Of the attack phase, all sources together.
+    /// The counters of the attack phase, all sources together.
     pub(super) xdp: Counters,
-    /// Datagrams of the UDP attacker at the server's socket.
+    /// Datagrams of the UDP attacker that reached the server's socket.
     pub(super) reached: u64,
 }
 
@@ -81,7 +81,7 @@ fn row(name: &str, first: &str, second: &str) -> String {
     format!("{name:<44} {first:>14} {second:>14}")
 }
 
-/// The one sentence to take home.
+/// Returns the result as one sentence.
 pub(super) fn verdict(measured: &Measured) -> String {
     let during = &measured.during;
     let lost = during.ping.lost + during.ping_v6.lost + during.tcp.lost;
@@ -106,7 +106,7 @@ fn per_sec(packets: u64, during: Duration) -> String {
     grouped((packets as f64 / during.as_secs_f64()).round() as u64)
 }
 
-/// 3104233 as "3 104 233".
+/// Formats 3104233 as "3 104 233".
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

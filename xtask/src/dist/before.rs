@@ -1,4 +1,4 @@
-//! What `--check` upgrades from: this build under an earlier version, a file, or the packages of an earlier commit.
+//! The packages that `--check` upgrades from: this build under an earlier version, a file, or the packages of an earlier commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use super::release::Release;
 use super::{deb, rpm, say};
 use crate::{tool, workspace};
 
-/// Packages that are installed first.
+/// The packages that are installed before the upgrade.
 pub(super) struct Before {
     pub(super) deb: PathBuf,
     pub(super) rpm: PathBuf,
 }
 
 impl Before {
-    /// This build, under a version that is lower than its own.
+    /// Packs this build under a version that is lower than its own.
     pub(super) fn of_this_build(dist: &Path, release: &Release) -> Result<Self> {
         let (machine, kept) = (&Machine::ALL[0], dist.join("check"));
         fs::create_dir_all(&kept)?;
@@ -29,8 +29,8 @@ impl Before {
         })
     }
 
-    /// The packages of a commit, made by that commit's own `cargo xtask dist`, so that they have the unit and the scripts that were shipped then.
-    /// They are made once.
+    /// Makes the packages of a commit with that commit's own `cargo xtask dist`, so that they have the unit and the scripts that were shipped then.
+    /// They are made only once.
     pub(super) fn of_commit(commit: &str) -> Result<Self> {
         let mut name = tool::command("git");
         name.args(["rev-parse", "--verify", "--short", &format!("{commit}^{{commit}}")]);
@@ -50,7 +50,7 @@ impl Before {
     }
 }
 
-/// Clones a commit, with what cargo has built of this one's packages beside it: dependencies that both have are not built again.
+/// Clones a commit, with a copy of what cargo has built for packages here, so that dependencies that both commits have are not built again.
 fn check_out(commit: &str, checkout: &Path) -> Result<()> {
     let _absent = fs::remove_dir_all(checkout);
     let (root, built) = (workspace::root(), checkout.join("target"));
@@ -59,12 +59,12 @@ fn check_out(commit: &str, checkout: &Path) -> Result<()> {
     tool::run(clone.arg(&root).arg(checkout))?;
     fs::create_dir_all(&built)?;
     tool::run(tool::command("cp").args(["-a", "--reflink=auto"]).arg(machine::static_dir()).arg(&built))?;
-    // Only now: cargo builds anew what is older than its sources, and builds of the workspace's own crates are taken for each other otherwise.
+    // The sources are checked out last, so that they are newer than the builds: otherwise cargo would take builds of our own crates for those of the other commit.
     let mut sources = tool::command("git");
     tool::run(sources.current_dir(checkout).args(["checkout", "--quiet", "--detach", commit]))
 }
 
-/// The only file of a directory that ends like this.
+/// Returns the only file of a directory with this ending.
 pub(super) fn file_of(dist: &Path, ending: &str) -> Result<PathBuf> {
     let mut files = fs::read_dir(dist)
         .with_context(|| format!("cannot list {}", dist.display()))?

@@ -1,4 +1,4 @@
-//! What an image is built from, and the manifests that start it.
+//! The directory that an image is built from, and a check of the manifests that start it.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{tool, workspace};
 /// Directories of the image that a daemon writes to, or that the host puts something into.
 const EMPTY: [&str; 5] = ["run/ratelimit", "var/lib/ratelimit", "sys/fs/bpf", "proc", "tmp"];
 
-/// A directory that `podman build` and `docker build` take: the Containerfile, and the file system of the image.
+/// Lays out a directory for `podman build` and `docker build`: the Containerfile, and the file system of the image.
 pub(super) fn lay_out(stage: &Path, machine: &Machine, dist: &Path) -> Result<()> {
     let context = dist.join("container").join(machine.name);
     let rootfs = context.join("rootfs");
@@ -29,7 +29,7 @@ pub(super) fn lay_out(stage: &Path, machine: &Machine, dist: &Path) -> Result<()
     Ok(())
 }
 
-/// The policy inside the manifest is one, by the word of this machine's own binary. `image` builds and runs the image.
+/// Checks the policy inside the manifest with this machine's binary. `image` builds and runs the image.
 pub(super) fn check_manifests() -> Result<()> {
     let manifest = fs::read_to_string(workspace::root().join("packaging/kubernetes/daemonset.yaml"))?;
     let policy = policy_of(&manifest);
@@ -44,7 +44,7 @@ pub(super) fn check_manifests() -> Result<()> {
     Ok(())
 }
 
-/// The block of text under `policy.toml: |`.
+/// Returns the block of text under `policy.toml: |`.
 fn policy_of(manifest: &str) -> String {
     let lines = manifest.lines().skip_while(|line| !line.trim_start().starts_with("policy.toml: |")).skip(1);
     let lines = lines.take_while(|line| line.is_empty() || line.starts_with("    "));

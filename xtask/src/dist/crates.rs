@@ -1,4 +1,4 @@
-//! The crates that are in the binary, from `cargo metadata`: those that are linked, and those of the kernel program inside.
+//! Lists the crates in the binary, from `cargo metadata`: those that are linked, and those of the embedded kernel program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,13 +13,13 @@ use crate::{tool, workspace};
 pub(super) struct Crate {
     pub(super) name: String,
     pub(super) version: String,
-    /// As SPDX writes it.
+    /// The licence, as SPDX writes it.
     pub(super) licence: String,
     pub(super) repository: Option<String>,
     pub(super) dir: PathBuf,
-    /// SHA-256 of what the registry has; none for crates of this workspace.
+    /// SHA-256 of the crate in the registry; `None` for crates of this workspace.
     pub(super) checksum: Option<String>,
-    /// Names and versions of what it uses.
+    /// Names and versions of the crates that this one uses.
     pub(super) uses: BTreeSet<(String, String)>,
 }
 
@@ -30,7 +30,7 @@ const ROOTS: [(&str, &str); 3] = [
     ("ratelimit-ebpf", "bpfel-unknown-none"),
 ];
 
-/// By name and version.
+/// Returns the crates in the binary, by name and version.
 pub(super) fn in_the_binary() -> Result<BTreeMap<(String, String), Crate>> {
     let lock = fs::read_to_string(workspace::root().join("Cargo.lock")).context("Cargo.lock")?;
     let checksums = checksums(&lock);
@@ -60,7 +60,7 @@ fn copy(one: &Crate) -> Crate {
     }
 }
 
-/// What a package needs when it runs, itself included: no tools of its build, nothing of its tests.
+/// Returns the crates that a package needs when it runs, itself included, without those of its build and its tests.
 fn reached(metadata: &Value, root: &str) -> BTreeMap<(String, String), Crate> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let by_id: BTreeMap<&str, &Value> =
@@ -85,7 +85,7 @@ fn reached(metadata: &Value, root: &str) -> BTreeMap<(String, String), Crate> {
         let one = Crate {
             name: key.0.clone(),
             version: key.1.clone(),
-            // Old crates write a slash.
+            // Old crates write a slash between licences.
             licence: package["license"].as_str().unwrap_or("NOASSERTION").replace('/', " OR "),
             repository: package["repository"].as_str().map(str::to_owned),
             dir: PathBuf::from(package["manifest_path"].as_str().unwrap_or_default())
@@ -106,7 +106,7 @@ fn name_and_version(package: &Value) -> (String, String) {
     (text("name"), text("version"))
 }
 
-/// Checksums of the lock file, by name and version.
+/// Returns the checksums in the lock file, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |block: &str, key: &str| {
         let line = block.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")))?;

@@ -1,4 +1,4 @@
-//! The Debian package.
+//! Makes the Debian package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::release::Release;
 use super::tree::put;
 use crate::{tool, workspace};
 
-/// Packs the tree under a version. The name of the file.
+/// Packs the tree under a version, and returns the path of the package.
 pub(super) fn pack(
     stage: &Path,
     machine: &Machine,
@@ -33,7 +33,7 @@ pub(super) fn pack(
     let mut pack = tool::command("dpkg-deb");
     pack.args(["--root-owner-group", "-Zxz", "--build"]).arg(stage).arg(&file);
     let packed = tool::output(pack.env("SOURCE_DATE_EPOCH", &release.epoch));
-    // Other packages are made of this tree next, and these files are for dpkg only.
+    // These files are for dpkg only, and other packages are made of this tree next.
     fs::remove_dir_all(&about)?;
     packed.map(|_said| file)
 }

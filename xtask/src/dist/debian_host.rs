@@ -1,4 +1,4 @@
-//! A clean Debian under a real systemd, for the life of a package.
+//! A clean Debian under a real systemd, on which the life of a package is tested.
 //!
 //! The root is made by mmdebstrap and booted by systemd-nspawn in a network namespace of its own, which a second namespace sends packets to. So the
 //! unit is started as a host starts it, with its sandbox, its capabilities and its watchdog.
@@ -24,31 +24,31 @@ pub(super) const NEEDS: [Need; 6] = [
     Need::Executable { name: "mount", package: "mount" },
 ];
 
-/// The Debian that is installed, and what it has beside the least. It has rpm, so that packages of both kinds can be installed.
+/// The Debian release that is installed; the next constant has its further packages. They include rpm, so that packages of both kinds can be installed.
 const SUITE: &str = "bookworm";
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,iproute2,rpm";
 
-/// What the host in the container is called, and whoever sends to it.
+/// The network namespace of the host in the container; the next constant has that of the sender.
 const EDGE: &str = "ratelimit-dist-edge";
 const PEER: &str = "ratelimit-dist-peer";
 pub(super) const INTERFACE: &str = "edge0";
 const ADDRESS: &str = "10.77.0.1";
 
-/// How long anything may take beside busy neighbours.
+/// How long any step may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A Debian that runs, and the wire to it.
+/// A running Debian, and the wire to it.
 pub(super) struct DebianHost {
     pub(super) root: PathBuf,
     bpf: PathBuf,
     nspawn: Child,
-    /// Its first process.
+    /// The process id of the first process inside.
     leader: String,
 }
 
 impl DebianHost {
     pub(super) fn boot(kept: &Path) -> Result<Self> {
-        // The name says what is in it, so that one of an older checkout is not taken for it.
+        // The name says what is in the archive, so that one of an older checkout is not used.
         let archive = kept.join(format!("{SUITE},{INCLUDED}.tar"));
         let (root, bpf) = (kept.join("root"), kept.join("bpf"));
         if !archive.exists() {
@@ -75,7 +75,7 @@ impl DebianHost {
             tool::run(tool::command("ip").args(words.split(' ')))?;
         }
         let mut nspawn = tool::command("systemd-nspawn");
-        // No registration: this machine need not run systemd itself.
+        // The container is not registered, so this machine need not run systemd itself.
         nspawn.args([
             "--quiet",
             "--register=no",
@@ -115,7 +115,7 @@ impl DebianHost {
         bail!("systemd did not start in the container; target/dist/check/console.log says why")
     }
 
-    /// A line of shell inside.
+    /// Runs a line of shell inside.
     pub(super) fn run(&self, line: &str) -> Result<String> {
         let mut enter = tool::command("nsenter");
         enter.args(["--target", &self.leader, "--all", "/bin/sh", "-c", line]);
@@ -123,7 +123,7 @@ impl DebianHost {
         Ok(tool::output(&mut enter)?.trim().to_owned())
     }
 
-    /// Asks until the answer is right.
+    /// Runs a line of shell again and again until its output is right.
     pub(super) fn wait(&self, line: &str, right: impl Fn(&str) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -144,11 +144,11 @@ impl DebianHost {
             .contains("xdp"))
     }
 
-    /// How many of this many pings, 100 a second, are answered.
+    /// Sends a number of pings, 100 a second, and returns how many are answered.
     pub(super) fn answered(&self, pings: u32) -> Result<u32> {
         let mut ping = ping();
         ping.args(["-i", "0.01", "-W", "1", "-c", &pings.to_string(), ADDRESS]);
-        // Not being answered is what is looked for, and ping's exit code is 1 then.
+        // Missing answers are expected, and ping's exit code is 1 then.
         let said = ping.output().context("cannot start ping")?;
         received(&String::from_utf8_lossy(&said.stdout)).context("ping says no number")
     }
@@ -156,12 +156,12 @@ impl DebianHost {
     pub(super) fn must_protect(&self, when: &str) -> Result<()> {
         ensure!(self.is_attached()?, "no program is attached {when}");
         let answered = self.answered(50)?;
-        // 5 + 5 a second; a machine that is busy takes longer for 50 pings.
+        // The limit admits 5 + 5 a second; a busy machine takes longer for 50 pings, so more are allowed.
         ensure!(answered <= 25, "{answered} of 50 pings were answered {when}");
         Ok(())
     }
 
-    /// Listeners answer, from a process of another user that has no rights; `ratelimit status` finds nothing to warn of.
+    /// Checks that the listeners answer, from a process of another user without rights, and that `ratelimit status` has no warnings.
     pub(super) fn must_answer(&self, when: &str) -> Result<()> {
         for (port, path, answer) in
             [(8080, "/v1/check?user=u&api=search", "200 OK"), (9464, "/metrics", "ratelimit_")]
@@ -183,7 +183,7 @@ impl DebianHost {
         );
         let status: serde_json::Value = serde_json::from_str(&self.run("ratelimit status --output json")?)?;
         ensure!(status["warnings"] == serde_json::json!([]), "status {when}: {}", status["warnings"]);
-        // A member of the group may ask; another user may not.
+        // A member of the group may ask the daemon; another user may not.
         let ask = |groups: &str| {
             self.run(&format!("setpriv --reuid nobody --regid nogroup {groups} ratelimit limit list"))
         };
@@ -192,7 +192,7 @@ impl DebianHost {
         Ok(())
     }
 
-    /// The processes that read the network: one, and those that hang.
+    /// Returns the ids of all front processes: the one that serves, and those that hang.
     pub(super) fn fronts(&self) -> Result<Vec<String>> {
         let said = self.run("for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = ratelimit-front ] && echo ${p#/proc/}; done 2>/dev/null || true")?;
         Ok(said.lines().map(str::to_owned).collect())
@@ -205,11 +205,11 @@ impl DebianHost {
     }
 }
 
-/// Pings all the while.
+/// A ping that runs in the background.
 pub(super) struct Pinging(Child);
 
 impl Pinging {
-    /// Ends, and says how many were answered.
+    /// Ends the pings, and returns how many were answered.
     pub(super) fn answered(self) -> Result<u32> {
         tool::run(tool::command("kill").args(["-INT", &self.0.id().to_string()]))?;
         let said = self.0.wait_with_output()?;
@@ -223,13 +223,13 @@ fn ping() -> Command {
     ping
 }
 
-/// From a line such as `50 packets transmitted, 7 received, 86% packet loss`.
+/// Reads the received packets from a line such as `50 packets transmitted, 7 received, 86% packet loss`.
 fn received(said: &str) -> Option<u32> {
     let line = said.lines().find(|line| line.contains(" received"))?;
     line.split(", ").nth(1)?.split(' ').next()?.parse().ok()
 }
 
-/// Takes away what an earlier run may have left.
+/// Removes what an earlier run may have left.
 fn clear(root: &Path, bpf: &Path) {
     let _not_mounted = tool::output(tool::command("umount").arg(bpf));
     for name in [EDGE, PEER] {
@@ -240,7 +240,7 @@ fn clear(root: &Path, bpf: &Path) {
 
 impl Drop for DebianHost {
     fn drop(&mut self) {
-        // Powers the machine off; the process ends with it.
+        // This powers the machine off, and its process ends.
         let _off = self.run("systemctl poweroff --force --force");
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.nspawn.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < deadline {

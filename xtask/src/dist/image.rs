@@ -1,4 +1,4 @@
-//! The image, built from its Containerfile and run, without a network and without a container service.
+//! Builds the image from its Containerfile and runs it, without a network and without a container service.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ pub(super) const NEEDS: [Need; 2] = [
     Need::Executable { name: "unshare", package: "util-linux" },
 ];
 
-/// What an image starts, and for which kind of machine it is.
+/// The template that prints the command of an image and its kind of machine.
 const ABOUT: &str = "{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}} {{.OCIv1.Architecture}}";
 
-/// Builds the image of every machine that there are files for, and runs that of this one.
+/// Builds the image for every kind of machine that there are files for, and runs the image for this machine.
 pub(super) fn check(dist: &Path) -> Result<()> {
     let storage = dist.join("check").join("images");
     let _absent = fs::remove_dir_all(&storage);
@@ -51,7 +51,7 @@ pub(super) fn check(dist: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Images are kept below the target directory, as plain files; nothing of the network can be reached.
+/// Returns a buildah command. Images are kept below the target directory, as plain files, and the network cannot be reached.
 fn buildah(storage: &Path) -> Command {
     let mut buildah = tool::command("unshare");
     buildah.args(["--net", "buildah", "--storage-driver", "vfs"]);

@@ -1,4 +1,4 @@
-//! The licences of everything in the binary, each text once.
+//! Collects the licences of everything in the binary, each text once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 use super::crates::Crate;
 
-/// How files with licences are called.
+/// The beginnings of names of files with licences.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// What is in the binary and comes from no crate.
+/// The parts of the binary that come from no crate.
 const BESIDE: &str = "Rust standard library, MIT OR Apache-2.0, https://github.com/rust-lang/rust\n\
                       musl, MIT, https://musl.libc.org (COPYRIGHT in its sources names the authors)\n";
 
@@ -23,7 +23,7 @@ pub(super) fn texts(crates: &BTreeMap<(String, String), Crate>) -> Result<String
         let name = format!("{} {}", one.name, one.version);
         let from = one.repository.as_deref().map(|from| format!(", {from}")).unwrap_or_default();
         writeln!(all, "{name}, {}{from}", one.licence)?;
-        // Of crates of this workspace the texts are at its top.
+        // The texts of this workspace's crates are in its top directory.
         let entries = fs::read_dir(&one.dir).with_context(|| format!("cannot list {}", one.dir.display()))?;
         for entry in entries {
             let entry = entry?;

@@ -1,4 +1,4 @@
-//! `cargo xtask dist --check`: the life of the Debian package on a clean host under systemd, and then that of the other packages.
+//! `cargo xtask dist --check`: tests the life of the Debian package on a clean host under systemd, and then that of the other packages.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use super::machine::Machine;
 use super::release::Release;
 use super::{image, rpm_life, say};
 
-/// One ping in ten is answered by this policy: 50 pings at 100 a second take half a second, and may have 5 + 0.5 x 5.
+/// A policy that refuses most pings: 50 pings at 100 a second take half a second, and 5 + 0.5 x 5 of them may be answered.
 pub(super) const POLICY: &str = "interfaces = [\"edge0\"]\n[source]\nlimits = [\"5 packets/s burst 5\"]\n\
                       [listen]\nhttp = [\"127.0.0.1:8080\"]\nmetrics = \"127.0.0.1:9464\"\n\
                       [[api]]\nname = \"search\"\nlimits = [\"1000/min\"]\n";
-/// An address that is blocked before the upgrade, and must be blocked after it.
+/// A prefix that is blocked before the upgrade, and must be blocked after it.
 pub(super) const BLOCKED: &str = "203.0.113.0/24";
 
 pub(super) fn check(dist: &Path, release: &Release, before: &Before) -> Result<()> {
@@ -82,7 +82,7 @@ pub(super) fn check(dist: &Path, release: &Release, before: &Before) -> Result<(
     host.must_answer("before the front hangs")?;
     let hung = host.fronts()?.concat();
     host.run(&format!("kill -STOP {hung}"))?;
-    // The daemon replaces a front after ten seconds in which it does not answer; this one is gone before that.
+    // The daemon would replace a front that does not answer for ten seconds; systemd's watchdog kills this one before that.
     host.wait(&format!("test -d /proc/{hung} && echo there || echo gone"), |said| said == "gone")?;
     host.wait("journalctl --no-pager -u ratelimit", |said| said.contains("another front process serves"))?;
     host.must_answer("after the front hung")?;
@@ -126,7 +126,7 @@ pub(super) fn check(dist: &Path, release: &Release, before: &Before) -> Result<(
     Ok(())
 }
 
-/// Installs another package over the one whose daemon runs, under pings.
+/// Installs another package over the one whose daemon runs, while pings are sent.
 fn replace(host: &DebianHost, package: &str, what: &str) -> Result<()> {
     let before = host.run("systemctl show -p MainPID --value ratelimit")?;
     let (began, pinging) = (Instant::now(), host.ping_until_stopped()?);

@@ -1,4 +1,4 @@
-//! The kinds of machines that there are packages for, and how a static binary for each is built.
+//! The kinds of machines that there are packages for, and the build of a static binary for each.
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use anyhow::{Result, bail};
 use crate::setup::Need;
 use crate::{tool, workspace};
 
-/// How cargo builds what is packed: `Cargo.toml` says how it differs from a release.
+/// The profile of packed binaries; `Cargo.toml` says how it differs from a release.
 const PROFILE: &str = "dist";
 
-/// Beside the other builds, so that none of them waits for this one.
+/// Returns the target directory of static builds. It is apart from the other one, so that no build waits for another.
 pub(super) fn static_dir() -> PathBuf {
     workspace::target_dir().join("static")
 }
 
 /// One kind of machine.
 pub(super) struct Machine {
-    /// As `uname -m` and rpm say it.
+    /// The name in `uname -m` and in rpm.
     pub(super) name: &'static str,
-    /// As Debian says it.
+    /// The name in Debian.
     pub(super) debian: &'static str,
-    /// As the compiler says it: musl, so that the binary needs no library of the host.
+    /// The name of the compiler's target, with musl, so that the binary needs no library of the host.
     triple: &'static str,
-    /// Compiles the C of the TLS library, and links.
+    /// The program that compiles the C code of the TLS library, and links.
     compiler: &'static str,
-    /// Runs the binary where it was built for another machine.
+    /// The emulator that runs the binary on another kind of machine.
     emulator: Option<&'static str>,
     pub(super) needs: &'static [Need],
 }
@@ -48,7 +48,7 @@ impl Machine {
             name: Self::NAMES[1],
             debian: "arm64",
             triple: "aarch64-unknown-linux-musl",
-            // It has the headers of another C library, of which the TLS library uses types and memcpy.
+            // This compiler has the headers of another C library, of which the TLS library uses only types and memcpy.
             compiler: "aarch64-linux-gnu-gcc",
             emulator: Some("qemu-aarch64-static"),
             needs: &[
@@ -62,7 +62,7 @@ impl Machine {
         },
     ];
 
-    /// Where cargo leaves the binary.
+    /// Returns the path at which cargo leaves the binary.
     pub(super) fn binary(&self) -> PathBuf {
         static_dir().join(self.triple).join(PROFILE).join("ratelimit")
     }
@@ -90,12 +90,12 @@ impl Machine {
         Ok(self.binary())
     }
 
-    /// Whether this machine is of that kind: packages that are installed and images that are run are of its own kind.
+    /// Whether this machine is of this kind: only its packages can be installed here, and only its images can be run.
     pub(super) fn is_this_one(&self) -> bool {
         self.emulator.is_none()
     }
 
-    /// The binary needs nothing of the host, and answers.
+    /// Checks that the binary needs no library of the host, and runs.
     pub(super) fn check(&self, binary: &Path) -> Result<()> {
         let headers = tool::output(tool::command("readelf").arg("-lW").arg(binary))?;
         if headers.contains("INTERP") {
@@ -108,7 +108,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the binary says, under an emulator if it is for another kind of machine.
+    /// Runs the binary, under an emulator if it is for another kind of machine, and returns its output.
     pub(super) fn run(&self, binary: &Path, words: &[&str]) -> Result<String> {
         match self.emulator {
             Some(emulator) => tool::output(tool::command(emulator).arg(binary).args(words)),

@@ -1,6 +1,6 @@
-//! `cargo xtask dist`: everything that an operator installs, under `target/dist`, with checksums.
+//! `cargo xtask dist`: makes everything that an operator installs, under `target/dist`, with checksums.
 //!
-//! One static binary for each kind of machine is built, and everything else is made of it and of `packaging`. Nothing is built twice.
+//! One static binary is built for each kind of machine, and everything else is made of it and of `packaging`. Nothing is built twice.
 
 mod before;
 mod container;
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     no_build: bool,
 }
 
-/// What packing takes, beside what building takes.
+/// The programs that packing needs, beside those for building.
 const PACKERS: [Need; 6] = [
     Need::Executable { name: "dpkg-deb", package: "dpkg" },
     Need::Executable { name: "rpmbuild", package: "rpm" },
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     write(&bom, &serde_json::to_string_pretty(&sbom::bill(&release, &parts))?)?;
     let texts = dist.join(format!("{name}-licences.txt"));
     write(&texts, &licences::texts(&parts)?)?;
-    // Manual pages and completions are the same on every machine, and the first binary, which needs no emulator unless it is alone, writes them.
+    // Manual pages and completions are the same for every kind of machine, so the first binary writes them. It needs no emulator unless it is the only one.
     let mut pages = None;
     for machine in machines {
         let binary = if options.no_build { machine.binary() } else { machine.build()? };
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     Ok(())
 }
 
-/// An empty directory, but for what a check keeps to be quicker the next time.
+/// Empties the directory, except for what a check keeps to be quicker the next time.
 fn start_over(dist: &Path) -> Result<()> {
     fs::create_dir_all(dist).with_context(|| format!("cannot make {}", dist.display()))?;
     for entry in fs::read_dir(dist)? {

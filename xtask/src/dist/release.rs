@@ -1,19 +1,19 @@
-//! What this build is called, and when it was made: from the commit, so that two builds of one commit are alike.
+//! The version and time of a build, taken from the commit, so that two builds of one commit are alike.
 
 use anyhow::{Context, Result};
 
 use crate::tool;
 
-/// Name and moment of a build.
+/// The version and time of a build.
 #[derive(Clone)]
 pub(super) struct Release {
-    /// Of the workspace: `0.1.0`.
+    /// The version of the workspace: `0.1.0`.
     pub(super) version: String,
-    /// Grows from commit to commit: `20261116171500.f6541a9`.
+    /// The revision, which grows from commit to commit: `20261116171500.f6541a9`.
     pub(super) revision: String,
-    /// Seconds since 1970, of the commit.
+    /// The time of the commit in seconds since 1970.
     pub(super) epoch: String,
-    /// The time of the commit as people write it.
+    /// The time of the commit in ISO 8601.
     pub(super) moment: String,
 }
 
@@ -33,7 +33,7 @@ impl Release {
         })
     }
 
-    /// As dpkg compares it.
+    /// Returns the version in the form that dpkg compares.
     pub(super) fn debian(&self) -> String {
         format!("{}+{}", self.version, self.revision)
     }

@@ -1,4 +1,4 @@
-//! The package of Fedora and its relatives.
+//! Makes the package for Fedora and its relatives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::release::Release;
 use crate::{tool, workspace};
 
-/// Packs the tree as it is: the specification compiles nothing. The name of the file.
+/// Packs the tree as it is, because the specification compiles nothing, and returns the path of the package.
 pub(super) fn pack(stage: &Path, machine: &Machine, release: &Release, into: &Path) -> Result<PathBuf> {
     eprintln!("dist: ratelimit-{}-{}.{}.rpm", release.version, release.revision, machine.name);
     let top = stage.with_file_name(format!("rpm-{}", machine.name));

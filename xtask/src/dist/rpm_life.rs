@@ -1,4 +1,4 @@
-//! The life of the .rpm, with a database of its own, on the host that the Debian package was purged from: files, scripts, unit, removal.
+//! Tests the life of the .rpm, with a database of its own, on the host from which the Debian package was purged: files, scripts, unit, removal.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::lifecycle::{BLOCKED, POLICY};
 use super::machine::Machine;
 use super::say;
 
-/// Debian's rpm refuses to install without being asked twice, and knows none of the packages that are here.
+/// The rpm command. Debian's rpm installs only with `--force-debian`, and does not know the packages of this host.
 const RPM: &str = "rpm --dbpath /var/lib/rpm --force-debian --nodeps --nosignature";
 
 pub(super) fn check(host: &DebianHost, dist: &Path, machine: &Machine, before: &Before) -> Result<()> {

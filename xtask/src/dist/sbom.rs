@@ -1,4 +1,4 @@
-//! What the binary is made of, as CycloneDX 1.5: <https://cyclonedx.org/docs/1.5/json/>.
+//! Writes the bill of materials of the binary as CycloneDX 1.5: <https://cyclonedx.org/docs/1.5/json/>.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::crates::Crate;
 use super::release::Release;
 
-/// The bill of materials. No serial number: two builds of one commit have the same.
+/// Returns the bill of materials. It has no serial number, so that two builds of one commit have equal bills.
 pub(super) fn bill(release: &Release, crates: &BTreeMap<(String, String), Crate>) -> Value {
     let is_product = |one: &&Crate| one.name == "ratelimit-user";
     let product = crates.values().find(is_product).map(component);
@@ -51,7 +51,7 @@ fn component(one: &Crate) -> Value {
     component
 }
 
-/// A package URL.
+/// Returns the package URL of a crate.
 fn address(name: &str, version: &str) -> String {
     format!("pkg:cargo/{name}@{}", version.replace('+', "%2B"))
 }

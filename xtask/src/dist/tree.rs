@@ -1,4 +1,4 @@
-//! The files of a package, where they are on a host.
+//! Lays out the files of a package at their places on a host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::release::Release;
 use crate::{tool, workspace};
 
-/// Files of the repository, and where a host has them.
+/// Files of the repository, and their paths on a host.
 const FILES: [(&str, &str); 15] = [
     ("packaging/systemd/ratelimit.service", "usr/lib/systemd/system/ratelimit.service"),
     ("packaging/systemd/ratelimit-front.socket", "usr/lib/systemd/system/ratelimit-front.socket"),
@@ -29,16 +29,16 @@ const FILES: [(&str, &str); 15] = [
     ("LICENSE-GPL2", "usr/share/doc/ratelimit/LICENSE-GPL2"),
 ];
 
-/// Shells, and where each looks for what it completes words with.
+/// Shells, and the path at which each looks for completions.
 const COMPLETIONS: [(&str, &str); 4] = [
     ("bash", "usr/share/bash-completion/completions/ratelimit"),
     ("fish", "usr/share/fish/vendor_completions.d/ratelimit.fish"),
     ("zsh", "usr/share/zsh/site-functions/_ratelimit"),
-    // Debian's own place.
+    // This path is Debian's.
     ("zsh", "usr/share/zsh/vendor-completions/_ratelimit"),
 ];
 
-/// Lays the files out in a directory. `speaks` is a binary that writes its own pages, and the kind of machine that it is for.
+/// Lays out the files in a directory. `speaks` is a binary that writes its own manual pages, and the kind of machine that it is for.
 pub(super) fn stage(
     work: &Path,
     machine: &Machine,
@@ -66,12 +66,12 @@ pub(super) fn stage(
     let man = stage.join("usr/share/man/man1");
     of.run(speaks, &["man", &man.to_string_lossy()])?;
     tool::run(tool::command("sh").current_dir(&man).args(["-euc", "gzip -9n *.1"]))?;
-    // The policy may come to name files with secrets.
+    // Other users may not read the directory, because the policy may name files with secrets.
     fs::set_permissions(stage.join("etc/ratelimit"), fs::Permissions::from_mode(0o750))?;
     Ok(stage)
 }
 
-/// Pages and what they show; not the records of decisions.
+/// Copies the pages of the documentation and their pictures, without the records of decisions.
 fn pages_of_the_book(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
         let path = entry?.path();
@@ -92,7 +92,7 @@ pub(super) fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).with_context(failed)
 }
 
-/// The tree as a tarball that has one directory at its top.
+/// Packs the tree as a tarball that has one directory at its top.
 pub(super) fn pack(stage: &Path, dist: &Path, name: &str, release: &Release) -> Result<()> {
     eprintln!("dist: {name}.tar.xz");
     let mut tar = tool::command("tar");
@@ -104,7 +104,7 @@ pub(super) fn pack(stage: &Path, dist: &Path, name: &str, release: &Release) -> 
     unpack_as_documented(&file, stage)
 }
 
-/// Unpacks a tarball as `docs/install.md` says, but not into `/`, and compares: whoever types that line gets the tree.
+/// Checks that the line in `docs/install.md` for unpacking a tarball gives the tree, by unpacking into another directory than `/`.
 fn unpack_as_documented(file: &Path, stage: &Path) -> Result<()> {
     let root = file.with_extension("unpacked");
     fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;

@@ -1,13 +1,13 @@
-//! The unit of systemd: how exposed it is by systemd's own measure, and whether it fits the command line.
+//! Checks the systemd unit: how exposed it is by systemd's own measure, and whether it fits the command line.
 
 use anyhow::{Context, Result, bail};
 
 use crate::{tool, workspace};
 
-/// 0 is a service without any right, 10 one without any sandbox. docs/install.md states what the unit has.
+/// The largest exposure that a unit may have: 0 is a service without any right, 10 one without any sandbox. docs/install.md states the unit's value.
 const MOST_EXPOSED: f64 = 2.0;
 
-/// The daemon, and the process that reads the network.
+/// The units of the daemon and of the front process.
 const UNITS: [&str; 2] = ["ratelimit.service", "ratelimit-front@.service"];
 
 pub(super) fn check() -> Result<()> {
@@ -26,7 +26,7 @@ fn check_one(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// From a line such as `→ Overall exposure level for ratelimit.service: 1.9 OK`.
+/// Reads the exposure from a line such as `→ Overall exposure level for ratelimit.service: 1.9 OK`.
 fn exposure(said: &str) -> Option<f64> {
     let line = said.lines().find(|line| line.contains("Overall exposure level"))?;
     line.split(": ").nth(1)?.split(' ').next()?.parse().ok()

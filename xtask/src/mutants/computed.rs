@@ -1,6 +1,6 @@
-//! What the compiler computes. A fault in it cannot be switched on, because the number of the fault is asked for when a program runs.
+//! Skips code that the compiler computes. A fault there cannot be switched on, because the number of the fault is read when a program runs.
 
-/// The methods of a `syn::visit::Visit<'ast>` that go past everything that the compiler computes.
+/// Defines the methods of a `syn::visit::Visit<'ast>` that skip everything that the compiler computes.
 macro_rules! past_what_the_compiler_computes {
     () => {
         fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}

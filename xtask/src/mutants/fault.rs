@@ -1,20 +1,20 @@
-//! A fault as cargo-mutants lists it: where it goes, and what stands there then.
+//! A fault as cargo-mutants lists it: its place, and the text that replaces the code there.
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
-/// What a fault does to the text.
+/// The kind of change that a fault makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A function returns a fixed value.
     Value,
-    /// Another operator, or none.
+    /// An operator is replaced by another one or removed.
     Operator,
-    /// An arm of a match is gone.
+    /// An arm of a match is removed.
     Arm,
     /// The condition of an arm is always or never true.
     Guard,
-    /// A field has the value that the rest of the structure comes from.
+    /// A field gets its value from the structure that the rest of the fields come from.
     Field,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Place {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What people call it: file, line, column and change.
+    /// The name of the fault: file, line, column and change.
     pub(super) name: String,
-    /// Below the root of the workspace.
+    /// The path of the file, relative to the root of the workspace.
     pub(super) file: String,
     pub(super) start: Place,
     pub(super) end: Place,
@@ -37,7 +37,7 @@ pub(super) struct Fault {
     pub(super) kind: Kind,
 }
 
-/// The faults in what `cargo mutants --list --json` prints.
+/// Reads the faults in the output of `cargo mutants --list --json`.
 pub(super) fn listed(json: &str) -> Result<Vec<Fault>> {
     let list: Vec<Value> = serde_json::from_str(json).context("cargo-mutants lists no JSON")?;
     let fault = |value: &Value| fault(value).with_context(|| format!("not a fault: {value}"));
@@ -69,7 +69,7 @@ fn fault(value: &Value) -> Result<Fault> {
 }
 
 impl Place {
-    /// How many bytes of a text are before it.
+    /// Returns how many bytes of a text are before this place.
     pub(super) fn offset(self, text: &str) -> Option<usize> {
         let before: usize = text.split_inclusive('\n').take(self.line - 1).map(str::len).sum();
         let line = text.get(before..)?;
@@ -79,7 +79,7 @@ impl Place {
 }
 
 impl Fault {
-    /// The text of its file with the fault in it.
+    /// Returns the text of a file with the fault in it.
     pub(super) fn put_into(&self, source: &str) -> Option<String> {
         let (start, end) = (self.start.offset(source)?, self.end.offset(source)?);
         Some([source.get(..start)?, &self.replacement, source.get(end..)?].concat())

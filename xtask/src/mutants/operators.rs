@@ -1,7 +1,7 @@
-//! Faults that are found without cargo-mutants: another operator than the one that stands there.
+//! Finds faults without cargo-mutants: replacements of an operator by another one.
 //!
-//! Building cargo-mutants takes more than a minute, which a sample in every run of the tests does not have. Operators are more than half of what it
-//! finds, and need nothing but the text. They have the names that cargo-mutants gives them.
+//! Building cargo-mutants takes more than a minute, which is too long for a sample in every run of the tests. Operators are more than half of the faults
+//! that it finds, and need only the text. They get the names that cargo-mutants gives them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use syn::visit::{self, Visit};
 use super::computed::past_what_the_compiler_computes;
 use super::fault::{Fault, Kind, Place};
 
-/// What may stand for an operator. `^` for `|` is left out, as in `.cargo/mutants.toml`: words are put together from parts that do not overlap.
+/// The replacements of each operator. `^` for `|` is left out, as in `.cargo/mutants.toml`: words are put together from parts that do not overlap.
 const OTHERS: [(&str, &[&str]); 27] = [
     ("==", &["!="]),
     ("!=", &["=="]),
@@ -45,7 +45,7 @@ const OTHERS: [(&str, &[&str]); 27] = [
     ("|=", &["&="]),
 ];
 
-/// The faults of a library, file by file, as its modules name each other. What is compiled for tests or for the kernel alone has none.
+/// Returns the faults of a library, file by file, in the order in which modules declare each other. Code only for tests or the kernel has none.
 pub(super) fn of_library(root: &Path, package: &str) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     let mut files = vec![format!("{package}/src/lib.rs")];
@@ -62,7 +62,7 @@ pub(super) fn of_library(root: &Path, package: &str) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Where `mod module;` in a file leads.
+/// Returns the file that `mod module;` in a file names.
 fn file_of(root: &Path, file: &str, module: &str) -> Result<String> {
     let dir = match file.strip_suffix("/lib.rs").or_else(|| file.strip_suffix("/mod.rs")) {
         Some(dir) => dir.to_owned(),
@@ -85,17 +85,17 @@ fn of_text<'a>(file: &'a str, text: &str) -> Result<Operators<'a>> {
 
 struct Operators<'a> {
     file: &'a str,
-    /// Modules, types and functions around.
+    /// The names of the modules, types and functions around the present place.
     names: Vec<String>,
-    /// Modules that are files of their own.
+    /// Declared modules that are files of their own.
     modules: Vec<String>,
-    /// In the order of the text.
+    /// The faults, in the order of the text.
     faults: Vec<Fault>,
 }
 
 impl Operators<'_> {
     fn add(&mut self, operator: proc_macro2::Span, change: &str, replacement: &str) {
-        // Columns of cargo-mutants begin with 1, those of the parser with 0.
+        // Columns of cargo-mutants count from 1, those of the parser from 0.
         let place = |at: LineColumn| Place { line: at.line, column: at.column + 1 };
         let (start, end) = (place(operator.start()), place(operator.end()));
         let within =
@@ -110,7 +110,7 @@ impl Operators<'_> {
         });
     }
 
-    /// Goes through what has a name, unless unit tests never see it or are all that does.
+    /// Visits a named item, unless it is compiled only for unit tests or never for them.
     fn within(&mut self, name: String, attributes: &[syn::Attribute], go: impl FnOnce(&mut Self)) {
         if attributes.iter().any(is_apart) {
             return;
@@ -121,7 +121,7 @@ impl Operators<'_> {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, `#[cfg(target_arch = "bpf")]`.
+/// Whether an attribute is `#[test]`, `#[cfg(test)]` or `#[cfg(target_arch = "bpf")]`.
 fn is_apart(attribute: &syn::Attribute) -> bool {
     let condition = match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => list.tokens.to_string(),
@@ -130,7 +130,7 @@ fn is_apart(attribute: &syn::Attribute) -> bool {
     ["test", "target_arch = \"bpf\""].contains(&condition.as_str())
 }
 
-/// As it stands in the text.
+/// Returns an item as it stands in the text.
 fn shown(item: &impl Spanned) -> String {
     item.span().source_text().unwrap_or_default()
 }

@@ -1,20 +1,20 @@
-//! Some of the faults: always the same ones, whatever comes and goes beside them.
+//! Takes samples of faults: always the same ones, whatever other faults come and go.
 //!
-//! Whether a fault is in a sample follows from a hash of its file, its change and its function. A sample by line numbers, or of every so-many-th fault,
-//! would be another one after each change of the code, and what tests had noticed yesterday would say nothing about today.
+//! Whether a fault is in a sample follows from a hash of its file, its change and its function. A sample by line numbers, or of every nth fault, would
+//! change with each change of the code, and the results of one day could not be compared with those of the next.
 
 use std::collections::BTreeMap;
 
 use super::fault::Fault;
 
-/// About one of so many.
+/// Returns a sample of about one in `every` faults.
 pub(super) fn one_of(every: usize, faults: &[Fault]) -> Vec<Fault> {
     let is_chosen = |(name, _): &(String, &Fault)| hash(name).is_multiple_of(every as u64);
     let names = lasting_names(faults);
     names.into_iter().zip(faults).filter(is_chosen).map(|(_, fault)| fault.clone()).collect()
 }
 
-/// Names of faults without line and column: file, change and function, and which one it is where a function has several.
+/// Returns names of faults without line and column: file, change and function, with a number if a function has several.
 pub(super) fn lasting_names(faults: &[Fault]) -> Vec<String> {
     let mut times: BTreeMap<String, u32> = BTreeMap::new();
     let name = |fault: &Fault| {
@@ -26,7 +26,7 @@ pub(super) fn lasting_names(faults: &[Fault]) -> Vec<String> {
     faults.iter().map(name).collect()
 }
 
-/// FNV-1a, with its bits mixed once more: remainders look at the lowest.
+/// Returns the FNV-1a hash of a text, with its bits mixed once more, because a remainder depends on the lowest bits.
 fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, step);

@@ -1,6 +1,6 @@
-//! What `cargo xtask test` has time for: a sample of the operators of the packet path and of what it computes with.
+//! The short form for `cargo xtask test`: a sample of the operators in the packet path and in the crate that it shares with the daemon.
 //!
-//! Both crates are small, so a minute of compiling is spared that the other areas take, and cargo-mutants need not be built.
+//! Both crates are small, so they compile a minute faster than the other areas, and cargo-mutants need not be built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,19 +13,19 @@ use super::{Findings, Tests, Tree, operators, sample, switch_on};
 use crate::test::Totals;
 use crate::workspace;
 
-/// Libraries whose faults are put in: the areas `common` and `packets`.
+/// The libraries for faults: the areas `common` and `packets`.
 const LIBRARIES: [&str; 2] = ["ratelimit-common", "ratelimit-ebpf"];
-/// Who is asked, the quickest first. Not the promises, which take more than a minute.
+/// The tests, the quickest first. The tests of promises are left out, because they take more than a minute.
 const ASKED: [Tests; 2] = [Tests::of_library(LIBRARIES[0], &[]), Tests::of_library(LIBRARIES[1], &[])];
-/// One fault of so many is in the sample.
+/// One in this many faults is in the sample.
 const EVERY: usize = 16;
-/// How many of the sample may go unnoticed that no line explains. The sample stays the same while the code around it changes, and began with two: only
-/// tests that are gone, and code that is written anew without any, can add to them.
+/// How many faults of the sample may go unnoticed without a reason. The sample stays the same while the code around it changes, and began with two such
+/// faults: only removed tests, and new code without tests, can add to them.
 const ALLOWED: usize = 3;
-/// Faults that nobody can notice, each with its reason.
+/// The file of faults that no test can notice, each with its reason.
 const KNOWN: &str = "xtask/unnoticed_faults.txt";
 
-/// Puts the sample in, says which faults nobody noticed, and counts as one test.
+/// Puts in the sample, prints the faults that no test noticed, and returns the result as one test.
 pub(crate) fn run() -> Result<Totals> {
     let faults = faults()?;
     let known = known(&workspace::root().join(KNOWN))?;
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<Totals> {
     Ok(Totals::of(u64::from(is_enough), u64::from(!is_enough)))
 }
 
-/// Puts in what has a text in its name, and says whether all of that is noticed.
+/// Puts in the faults with a text in their names, and returns whether all of them are noticed.
 pub(super) fn only(text: &str) -> Result<bool> {
     let named: Vec<Fault> = faults()?.into_iter().filter(|fault| fault.name.contains(text)).collect();
     if named.is_empty() {
@@ -57,18 +57,18 @@ pub(super) fn only(text: &str) -> Result<bool> {
     Ok(ask(&named)? == 0)
 }
 
-/// Other operators in the libraries.
+/// Returns all replacements of operators in the libraries.
 fn faults() -> Result<Vec<Fault>> {
     let of = |library: &&str| operators::of_library(&workspace::root(), library);
     Ok(LIBRARIES.iter().map(of).collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Asks the unit tests about faults, and shows and counts those that nobody noticed.
+/// Runs the unit tests with faults, and prints and counts those that no test noticed.
 fn ask(faults: &[Fault]) -> Result<usize> {
     let tree = Tree::copy()?;
     let board = tree.switchboard(&LIBRARIES, &ASKED, &faults.iter().collect::<Vec<_>>())?;
     let dir = workspace::target_dir().join("mutants").join("short");
-    // What an earlier run found out says nothing about the tests of today.
+    // The findings of an earlier run say nothing about today's tests.
     let _ = fs::remove_dir_all(&dir);
     let mut found = Findings::in_dir(dir)?;
     switch_on(&ASKED, &tree, faults, 1, &board, &mut found)?;
@@ -84,7 +84,7 @@ fn ask(faults: &[Fault]) -> Result<usize> {
     Ok(unnoticed.len())
 }
 
-/// Names without line and column, each with its reason.
+/// Reads names of faults without line and column, each with its reason.
 fn known(file: &Path) -> Result<BTreeMap<String, String>> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut known = BTreeMap::new();

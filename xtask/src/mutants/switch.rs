@@ -1,7 +1,7 @@
-//! Many faults in one text, each behind its number: `a + b` becomes `(if fault::on(7) { a - b } else { a + b })`.
+//! Puts many faults into one text, each behind its number: `a + b` becomes `(if fault::on(7) { a - b } else { a + b })`.
 //!
-//! Whoever puts in one fault at a time compiles for each of them: a minute, for thousands. Here all are compiled at once, and a number in the
-//! environment says which one is there.
+//! With one fault at a time, each of thousands would take a minute to compile. Here all are compiled at once, and a number in the environment
+//! says which one is on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,9 @@ use syn::visit::{self, Visit};
 use super::computed::past_what_the_compiler_computes;
 use super::fault::{Fault, Kind};
 
-/// What the numbers are asked of. It is appended to a crate's `lib.rs`.
+/// The module that tells whether a fault is on. It is appended to a crate's `lib.rs`.
 ///
-/// Constants are computed by the compiler, which has no environment: there is no fault in them.
+/// The compiler computes constants and has no environment, so there are no faults in them.
 pub(super) const SWITCH: &str = r#"
 pub mod fault {
     extern crate std;
@@ -83,20 +83,20 @@ pub mod fault {
 }
 "#;
 
-/// What comes before everything else in `lib.rs`.
+/// The attributes that are put at the beginning of `lib.rs`.
 pub(super) const ALLOWED: &str = "#![feature(core_intrinsics, const_eval_select)]\n#![allow(warnings, internal_features, \
      arithmetic_overflow, unconditional_panic, overflowing_literals, unused_comparisons)]\n";
 
 /// A text with faults behind their numbers.
 pub(super) struct Switched {
     pub(super) text: String,
-    /// Lines of the new text that each fault has for itself.
+    /// The lines of the new text that each fault has for itself, by its number.
     pub(super) lines: Vec<(usize, Range<usize>)>,
-    /// Those that are not in it: in constants, and where a number cannot be asked for.
+    /// Numbers of faults that are not in the text: in constants, and where a number cannot be read.
     pub(super) left: Vec<usize>,
 }
 
-/// Puts faults in, by their numbers.
+/// Puts faults into a text, behind their numbers.
 pub(super) fn switched(source: &str, faults: &[(usize, &Fault)]) -> Result<Switched> {
     let file = syn::parse_file(source).context("not Rust")?;
     let mut places = Places::default();
@@ -114,11 +114,11 @@ pub(super) fn switched(source: &str, faults: &[(usize, &Fault)]) -> Result<Switc
     Ok(Switched { text, lines, left })
 }
 
-/// How a fault is put behind its number.
+/// The way in which a fault is put behind its number.
 enum How {
-    /// Before the first statement of a function.
+    /// A return before the first statement of a function.
     Return(usize),
-    /// An expression, and what stands there with the fault.
+    /// An expression, and its text with the fault.
     Instead(Range<usize>, String),
     /// A condition after a pattern.
     Condition(usize),
@@ -143,12 +143,12 @@ fn place(source: &str, fault: &Fault, places: &Places) -> Option<How> {
     }
 }
 
-/// What is added to a text, by where. Nothing of the text itself changes, so that expressions inside others can have faults of their own.
+/// Additions to a text, by place. The text itself does not change, so that expressions inside others can have faults of their own.
 #[derive(Default)]
 struct Insertions {
-    /// Where expressions begin and end, with the faults of each.
+    /// The begins and ends of expressions, with the faults of each.
     wrapped: BTreeMap<(usize, usize), Vec<(usize, String)>>,
-    /// Statements and conditions.
+    /// Added statements and conditions.
     single: Vec<(usize, String)>,
 }
 
@@ -168,7 +168,7 @@ impl Insertions {
     }
 
     fn into_text(self, source: &str) -> String {
-        // Where, then: ends before beginnings, the inner end first, the outer beginning first; a statement is before every expression.
+        // Pieces are sorted by place; at one place ends come before begins, the inner end first, the outer begin first, and a statement before every expression.
         let mut pieces: Vec<(usize, bool, Reverse<usize>, String)> = Vec::new();
         for ((from, to), faults) in self.wrapped {
             let mut open = "(".to_owned();
@@ -201,7 +201,7 @@ fn end(number: usize) -> String {
     format!("/*end {number}*/")
 }
 
-/// From the line that each fault begins in to the one that it ends in.
+/// Returns the lines of each fault, from its first to its last.
 fn own_lines(text: &str) -> Vec<(usize, Range<usize>)> {
     let mut open: BTreeMap<usize, usize> = BTreeMap::new();
     let mut lines = Vec::new();
@@ -221,16 +221,16 @@ fn own_lines(text: &str) -> Vec<(usize, Range<usize>)> {
     lines
 }
 
-/// Where faults can be in a text, in bytes.
+/// The places in a text where faults can be, in bytes.
 #[derive(Default)]
 struct Places {
     /// The first statement of each function.
     bodies: BTreeSet<usize>,
-    /// Each operator, with the expression that it makes.
+    /// The place of each operator, with its expression.
     operators: BTreeMap<usize, Range<usize>>,
     /// The conditions of arms.
     guards: BTreeMap<usize, Range<usize>>,
-    /// Arms without a condition, with the end of their pattern, of those matches that have one for everything else.
+    /// Arms without a condition, with the end of their pattern, in matches that have a catch-all arm.
     arms: BTreeMap<usize, usize>,
     /// Structures that take the rest of their fields from another one.
     structures: Vec<Range<usize>>,
@@ -246,7 +246,7 @@ impl Places {
     }
 }
 
-/// Whether a function returns `impl` something: two values of it are of two types.
+/// Whether a function returns an `impl` type: two values of it may have two types.
 struct HiddenType(bool);
 
 impl<'ast> Visit<'ast> for HiddenType {
@@ -255,7 +255,7 @@ impl<'ast> Visit<'ast> for HiddenType {
     }
 }
 
-/// `let` in a condition cannot have parentheses around it.
+/// Whether a condition has a `let`, which cannot have parentheses around it.
 fn has_let(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::Let(_) => true,
@@ -305,7 +305,7 @@ impl<'ast> Visit<'ast> for Places {
     }
 
     fn visit_expr_match(&mut self, one_of: &'ast syn::ExprMatch) {
-        // An arm with a condition covers nothing for the compiler: without one for everything else, no arm may have one more.
+        // For the compiler an arm with a condition covers nothing, so only a match with a catch-all arm may get conditions.
         let rest = |arm: &syn::Arm| arm.guard.is_none() && matches!(arm.pat, syn::Pat::Wild(_));
         if one_of.arms.iter().any(rest) {
             let bare = one_of.arms.iter().filter(|arm| arm.guard.is_none());
@@ -324,7 +324,7 @@ impl<'ast> Visit<'ast> for Places {
 
     past_what_the_compiler_computes!();
 
-    // Patterns and the lengths of arrays are computed by the compiler too.
+    // The compiler computes patterns and the lengths of arrays too.
     fn visit_pat(&mut self, _: &'ast syn::Pat) {}
     fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
         self.visit_expr(&repeat.expr);
@@ -345,7 +345,7 @@ mod tests {
         Fault { name, file, start: Place { line, column }, end, replacement: replacement.to_owned(), kind }
     }
 
-    /// Without the marks and the lines that say where each fault is.
+    /// Returns a text without the marks and lines that say where each fault is.
     fn plain(text: &str) -> String {
         let mut plain = text.replace('\n', " ");
         for number in 0..9 {

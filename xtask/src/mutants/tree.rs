@@ -1,4 +1,4 @@
-//! A copy of the workspace that faults are put into and test programs are built from. The checkout itself is never touched.
+//! A copy of the workspace into which faults are put and from which test programs are built. The checkout itself is never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,29 +14,29 @@ use super::fault::Fault;
 use super::switch::{self, Switched};
 use crate::{tool, workspace};
 
-/// What calls the compiler so that a number can be asked for in a `const fn`, which takes an intrinsic function.
+/// The name of the script that calls the compiler so that a number can be read in a `const fn`, which needs an intrinsic function.
 const COMPILER: &str = "compiler";
 
 pub(super) struct Tree {
     root: PathBuf,
 }
 
-/// What came of a build.
+/// The result of a build.
 pub(super) enum Build {
     /// The test programs, in the order that they were asked for.
     Programs(Vec<PathBuf>),
-    /// What the compiler complained about.
+    /// The errors of the compiler.
     Complaints(Vec<Complaint>),
 }
 
 /// An error of the compiler.
 pub(super) struct Complaint {
-    /// Files and lines that it points at.
+    /// The files and lines that the error points at.
     spans: Vec<(String, usize, usize)>,
     text: String,
 }
 
-/// Programs with faults in them, and those faults that are in none.
+/// Programs with faults that can be switched on, and the faults that are in none of them.
 pub(super) struct Switchboard {
     pub(super) programs: Vec<PathBuf>,
     /// Faults that can be switched on, by their number.
@@ -46,7 +46,7 @@ pub(super) struct Switchboard {
 }
 
 impl Tree {
-    /// The files that people write, as they are now.
+    /// Copies the files that people write, as they are now.
     pub(super) fn copy() -> Result<Self> {
         let (from, root) = (workspace::root(), workspace::target_dir().join("mutants").join("tree"));
         let mut wanted = BTreeSet::new();
@@ -76,7 +76,7 @@ impl Tree {
         self.root.join(name)
     }
 
-    /// Builds programs with as many faults of these packages as can be switched on. Numbers are places in the list, from 1.
+    /// Builds programs with as many faults of these packages as can be switched on. The number of a fault is its place in the list, from 1.
     pub(super) fn switchboard(
         &self,
         packages: &[&str],
@@ -121,7 +121,7 @@ impl Tree {
                     let guilty: BTreeSet<usize> =
                         complaints.iter().flat_map(|complaint| complaint.guilty(&written)).collect();
                     println!("  {} faults do not compile beside the others", guilty.len());
-                    // Many, of a whole area: nobody reads their names.
+                    // The names of a long list are not printed.
                     for number in guilty.iter().filter(|_| guilty.len() < 10) {
                         println!("    {}", faults[number - 1].name);
                     }
@@ -139,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// Builds a program with this one fault, and nothing to switch.
+    /// Builds a program with one fault that is always on.
     pub(super) fn alone(&self, asked: &Tests, fault: &Fault) -> Result<Build> {
         let text = fault.put_into(&self.original(&fault.file)?);
         let text = text.with_context(|| format!("{} is not in its file", fault.name))?;
@@ -163,7 +163,7 @@ impl Tree {
         files.iter().try_for_each(|file| self.write(file, &self.original(file)?))
     }
 
-    /// The programs of tests.
+    /// Builds the test programs.
     fn build(&self, asked: &[Tests]) -> Result<Build> {
         let mut programs = Vec::new();
         for tests in asked {
@@ -199,10 +199,10 @@ impl Tree {
         }
         match program {
             Some(program) if done.status.success() => {
-                // The next build would write over it.
+                // The program is copied, because the next build would overwrite it.
                 let kept =
                     workspace::target_dir().join("mutants").join(program.file_name().unwrap_or_default());
-                // A test that came to no end may still run what an earlier build left there, and a file that runs cannot be written.
+                // A test that did not end may still run the copy of an earlier build, and a running file cannot be written.
                 let _absent = fs::remove_file(&kept);
                 fs::copy(&program, &kept).with_context(|| format!("cannot copy {}", program.display()))?;
                 Ok(Ok(kept))
@@ -217,17 +217,17 @@ impl Tree {
     fn cargo(&self) -> Command {
         let mut cargo = tool::command("nice");
         cargo.args(["-n", "10", "cargo"]).current_dir(&self.root);
-        // Dependencies are those of any other build. Nobody reads line numbers in a backtrace of a fault, and of what is compiled anew for each
-        // build as much is kept as can be.
+        // Dependencies are shared with all other builds. Debug information is left out, because nobody reads backtraces of a fault, and compilation is
+        // incremental, because crates are compiled anew for each build.
         cargo.env("CARGO_TARGET_DIR", workspace::target_dir());
         cargo.envs([("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_INCREMENTAL", "1")]);
-        // For the crates of the workspace alone: build scripts of others ask for that variable, and all that depends on them would be compiled anew.
+        // The wrapper is for the crates of the workspace alone: build scripts of others read the variable for all crates, and would compile everything anew.
         cargo.env("RUSTC_WORKSPACE_WRAPPER", self.root.with_file_name(COMPILER));
         cargo
     }
 }
 
-/// The message if it is an error, with every place that it points at.
+/// Returns an error of the compiler with every place that it points at; `None` if the message is no error.
 fn complaint(message: &Value) -> Option<Complaint> {
     if message["level"] != "error" || message["spans"].as_array().is_none_or(Vec::is_empty) {
         return None;
@@ -245,7 +245,7 @@ fn complaint(message: &Value) -> Option<Complaint> {
 }
 
 impl Complaint {
-    /// The faults whose own lines it points at.
+    /// Returns the faults whose own lines the error points at.
     fn guilty(&self, written: &BTreeMap<&str, Switched>) -> Vec<usize> {
         let mut guilty = Vec::new();
         for (file, from, to) in &self.spans {
@@ -262,7 +262,7 @@ impl Complaint {
     }
 }
 
-/// Units, manual pages and policies that code includes.
+/// Lists the units, manual pages and policies that code includes.
 fn packaged(root: &Path) -> Result<Vec<PathBuf>> {
     walk(&root.join("packaging"))
 }
@@ -283,7 +283,7 @@ fn walk(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Copies a file if it is another one there: what is as it was is not compiled again.
+/// Copies a file if it differs from the copy: an unchanged file is not compiled again.
 fn renew(from: &Path, to: &Path) -> Result<()> {
     renew_text(fs::read(from).with_context(|| format!("cannot read {}", from.display()))?, to)
 }

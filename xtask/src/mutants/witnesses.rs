@@ -1,4 +1,4 @@
-//! A program of tests that is asked about one fault after the other.
+//! A test program that is run with one fault after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,28 +14,28 @@ use anyhow::{Context, Result, bail};
 use super::Tests;
 use crate::tool;
 
-/// More names than this are not given one by one.
+/// The largest number of tests that are given by name.
 const NAMES: usize = 150;
 
-/// How many tests are asked before all others, and how long they take without a fault: most faults are noticed by them.
+/// How many tests are run before all others, and how long these may take without a fault: they notice most faults.
 const FEW: usize = 16;
 const SHORT: Duration = Duration::from_millis(400);
 
-/// Tests that take longer than this without a fault are asked last: they are few, and take most of the time of all.
+/// Tests that take longer than this without a fault are run last: they are few, and take most of the time.
 const LONG: Duration = Duration::from_millis(500);
 
-/// What starting a program costs in comparison with the tests in it.
+/// The time that starting a program takes, which is weighed against the tests in it.
 const START: Duration = Duration::from_millis(5);
 
-/// Memory for a program with a fault, in KiB. A loop without an end would take all there is.
+/// Memory for a program with a fault, in KiB. An endless loop could take all memory.
 const MEMORY: u32 = 8 << 20;
 
-/// What tests made of a fault.
+/// The result of running tests with a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// A test failed: this one was the first.
+    /// A test failed; this one failed first.
     Noticed(String),
-    /// They did not come to an end, which somebody would notice.
+    /// The tests did not end, which a developer would notice.
     NeverEnded,
     NotNoticed,
 }
@@ -43,26 +43,26 @@ pub(super) enum Finding {
 pub(super) struct Witnesses<'a> {
     program: PathBuf,
     dir: &'a Path,
-    /// Which tests of it are asked.
+    /// The tests of the program that are run.
     asked: &'a Tests,
     patience: Duration,
     /// How long each test takes without a fault.
     times: BTreeMap<String, Duration>,
-    /// Who comes by a fault.
+    /// The tests that reach each fault.
     reached: BTreeMap<usize, Reached>,
 }
 
-/// Who comes by a fault.
+/// The tests that reach a fault.
 #[derive(Default)]
 struct Reached {
-    /// Tests, the likeliest to notice first.
+    /// The tests, the likeliest to notice first.
     tests: Vec<String>,
-    /// Whether a thread came by that is no test: it serves one that is not known.
+    /// Whether a thread that is no test reached the fault: it works for a test that is not known.
     is_by_others: bool,
 }
 
 impl<'a> Witnesses<'a> {
-    /// Runs them without a fault, which they must pass, and notes down which faults they come by.
+    /// Runs all tests without a fault, which they must pass, and notes which faults each one reaches.
     pub(super) fn gather(program: PathBuf, dir: &'a Path, asked: &'a Tests) -> Result<Self> {
         let mut found = Self::of_one_fault(program, dir, asked, Duration::from_secs(1_200));
         let list = tool::output(found.command().args(found.which()).args(["--list", "--format", "terse"]))?;
@@ -80,7 +80,7 @@ impl<'a> Witnesses<'a> {
         Ok(found)
     }
 
-    /// The likeliest first: tests of a narrow part of the code, which come by few faults, and short ones.
+    /// Sorts tests, the likeliest to notice first: tests of a narrow part of the code, which reach few faults, and short ones.
     fn rank(&mut self) {
         let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
         for test in self.reached.values().flat_map(|reached| &reached.tests) {
@@ -94,7 +94,7 @@ impl<'a> Witnesses<'a> {
         }
     }
 
-    /// Those that a fault is not switched on in: it is there from the start.
+    /// Makes the witnesses of a program in which one fault is always on.
     pub(super) fn of_one_fault(
         program: PathBuf,
         dir: &'a Path,
@@ -108,7 +108,7 @@ impl<'a> Witnesses<'a> {
         self.patience
     }
 
-    /// Switches a fault on. Only tests that come by it are asked, a few of them first.
+    /// Runs tests with a fault switched on. Only tests that reach it are run, a few of them first.
     pub(super) fn ask(&self, number: usize) -> Result<Finding> {
         let Some(reached) = self.reached.get(&number) else { return Ok(Finding::NotNoticed) };
         let number = number.to_string();
@@ -150,7 +150,7 @@ impl<'a> Witnesses<'a> {
         self.watch(tests, self.patience_for(tests), &[], fault, &mut |_| {})
     }
 
-    /// How many of these are asked before the others.
+    /// Returns how many of these tests are run before the others.
     fn few(&self, tests: &[String]) -> usize {
         let mut all = Duration::ZERO;
         let is_within = |test: &&String| {
@@ -160,28 +160,28 @@ impl<'a> Witnesses<'a> {
         tests.iter().take(FEW).take_while(is_within).count().max(tests.len().min(1))
     }
 
-    /// How long these may take. Other programs run beside them.
+    /// Returns how long these tests may take. Other programs run beside them.
     fn patience_for(&self, tests: &[String]) -> Duration {
         let times = tests.iter().filter_map(|test| self.times.get(test));
         (times.sum::<Duration>() * 5 + Duration::from_secs(10)).min(self.patience)
     }
 
-    /// How long all but these may take.
+    /// Returns how long all tests but these may take.
     fn patience_without(&self, long: &[&str]) -> Duration {
         let short = self.times.iter().filter(|(test, _)| !long.contains(&test.as_str()));
         (short.map(|(_, time)| *time).sum::<Duration>() * 5 + Duration::from_secs(10)).min(self.patience)
     }
 
-    /// Asks all.
+    /// Runs all tests.
     pub(super) fn ask_all(&self) -> Result<Finding> {
         self.watch(&[], self.patience, &[], &[], &mut |_| {})
     }
 
-    /// Has all pass without a fault while they note down which ones they come by, and says how long each takes.
+    /// Runs all tests without a fault while they note which faults they reach, and returns how long each takes.
     fn pass_with(&self, reached: &Path) -> Result<BTreeMap<String, Duration>> {
         let mut times = BTreeMap::new();
         let reached = reached.to_string_lossy();
-        // The time of each test is an option that the library of tests has for the compiler's own developers.
+        // The test library shows the time of each test only with an unstable option.
         let env = [("RATELIMIT_FAULTS_REACHED", reached.as_ref()), ("RUSTC_BOOTSTRAP", "1")];
         let options = ["-Z", "unstable-options", "--report-time"];
         let finding = self.watch(&[], self.patience, &options, &env, &mut |line| times.extend(time(line)))?;
@@ -194,7 +194,7 @@ impl<'a> Witnesses<'a> {
         }
     }
 
-    /// What tells the program which tests are asked.
+    /// Returns the words that tell the program which tests to run.
     fn which(&self) -> impl Iterator<Item = &'static str> {
         let without = self.asked.without.iter().flat_map(|name| ["--skip", name]);
         self.asked.names.iter().copied().chain(without)
@@ -204,7 +204,7 @@ impl<'a> Witnesses<'a> {
         let mut command = tool::command("sh");
         command.args(["-c", &format!("ulimit -v {MEMORY}; exec nice -n 10 \"$@\""), "sh"]);
         command.arg(&self.program).current_dir(self.dir);
-        // That a case fails is enough: nobody looks for the smallest one, which takes a minute, and none is kept for the next fault.
+        // A failing case is enough: it is not shrunk to the smallest one, which takes a minute, and it is not kept for the next fault.
         command.envs([("PROPTEST_MAX_SHRINK_ITERS", "0"), ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")]);
         command
     }
@@ -254,7 +254,7 @@ impl<'a> Witnesses<'a> {
             }
         };
         if finding.is_some() {
-            // It may have ended by itself in the meantime.
+            // The program may have ended by itself in the meantime.
             let _ = child.kill();
         }
         drop(receiver);
@@ -266,20 +266,20 @@ impl<'a> Witnesses<'a> {
     }
 }
 
-/// The test that a line of a test program says has failed.
+/// Returns the test that has failed according to a line of a test program.
 fn failed(line: &str) -> Option<&str> {
     let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
     outcome.starts_with("FAILED").then_some(name)
 }
 
-/// A test and how long it took, from a line such as `test a::b ... ok <0.012s>`.
+/// Reads a test and how long it took from a line such as `test a::b ... ok <0.012s>`.
 fn time(line: &str) -> Option<(String, Duration)> {
     let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let seconds = outcome.strip_prefix("ok <")?.strip_suffix("s>")?.parse().ok()?;
     Some((name.to_owned(), Duration::try_from_secs_f64(seconds).ok()?))
 }
 
-/// Who came by which fault, from lines that have its number and the name of a thread. The thread of a test has its name.
+/// Reads which tests reached which faults, from lines with the number of a fault and the name of a thread. The thread of a test has the test's name.
 fn reached(lines: &str, tests: &BTreeSet<&str>) -> BTreeMap<usize, Reached> {
     let mut threads: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
     for (number, thread) in lines.lines().filter_map(|line| line.split_once(' ')) {
@@ -301,7 +301,7 @@ mod tests {
 
     const ALL: Tests = Tests::of_library("a", &["a::"]);
 
-    /// A test program of one test, that looks at the fault as a real one would.
+    /// Writes a test program with one test that reads the number of the fault as a real one would.
     fn program(name: &str, body: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("xtask-witness-{name}-{}", std::process::id()));

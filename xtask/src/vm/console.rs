@@ -1,17 +1,17 @@
-//! What guest and host say to each other: the script a guest starts with (`init.sh`), and the reading of its serial console.
+//! The conversation of guest and host: the script that a guest starts with (`init.sh`), and the reader of its serial console.
 //!
-//! Lines of the script's own begin with `vm: `; everything else is the suites' and the kernel's.
+//! Lines of the script begin with `vm: `; all other lines are of the suites and the kernel.
 
 use std::path::Path;
 
 use crate::test::Totals;
 
-/// What must happen on a kernel.
+/// The expectation of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expectation {
     /// The program loads, and the suites pass.
     Suites,
-    /// The program loads; nothing else is looked at.
+    /// The program loads; nothing else is checked.
     Loads,
     /// The program loads, a daemon is killed and started again, and a client gets its pages through SYN cookies.
     Short,
@@ -20,14 +20,14 @@ pub(super) enum Expectation {
 }
 
 impl Expectation {
-    /// Of a kernel: what is asked of it, unless it is below the floor.
+    /// Returns what a kernel must do: `asked`, or refusal if it is below the floor.
     pub(super) fn of(release: &str, floor: (u32, u32), asked: Self) -> Self {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
         let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if found < floor { Self::Refusal } else { asked }
     }
 
-    /// For the kernel's command line, from where it reaches the script's environment.
+    /// Returns the word on the kernel's command line, from where it reaches the script's environment.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Suites => "suites",
@@ -38,31 +38,31 @@ impl Expectation {
     }
 }
 
-/// What the program with the suites is told to do nothing but load the kernel programs, and to show what the verifier looked at.
+/// The arguments that make the program with the suites only load the kernel programs, and print the instructions that the verifier looked at.
 pub(super) const LOADING: [&str; 3] =
     ["object::the_kernel_accepts_all_programs_far_from_its_complexity_limit", "--exact", "--nocapture"];
-/// A variable that says: what the verifier looked at is being recorded, and not held against the record.
+/// The variable that says that the verified instructions are being recorded, and not compared with the record.
 pub(super) const RECORDING: &str = "RECORDING";
-/// One more word: only boot, to see whether KVM works.
+/// A further word on the command line: only boot, to see whether KVM works.
 pub(super) const PROBE: &str = "probe";
 const BOOTED: &str = "kernel ";
 const DONE: &str = "done";
 /// The exit code for "the kernel cannot do it".
 const CANNOT: &str = "5";
 
-/// What is in a guest by the names that it has there.
+/// The names of the files in a guest.
 pub(super) struct Guest<'a> {
     /// The test program whose modules are suites.
     pub(super) program: &'a str,
     pub(super) suites: &'a [&'a str],
-    /// Daemons of earlier commits, with the map layout of this one's and with another.
+    /// Daemons of earlier commits: one with the map layout of this commit, and one with another.
     pub(super) earlier: [&'a str; 2],
-    /// What cargo would have set for the test program.
+    /// The manifest directory that cargo would set for the test program.
     pub(super) manifest_dir: &'a Path,
 }
 
 impl Guest<'_> {
-    /// The guest's first and only process.
+    /// Returns the script that is the guest's first process.
     pub(super) fn init_script(&self) -> String {
         let ([same, other], suites, loading) = (self.earlier, self.suites.join(" "), LOADING.join(" "));
         let (program, manifest_dir) = (self.program, crate::setup::quoted(self.manifest_dir));
@@ -74,27 +74,27 @@ impl Guest<'_> {
     }
 }
 
-/// What loading the programs has said outside of a guest, as a guest would have said it.
+/// Returns the output of loading the programs on this machine in the form of a guest's console.
 pub(super) fn as_of_a_guest(release: &str, said: &str, code: i32) -> String {
     format!(
         "vm: {BOOTED}{release}\nvm: suite object begins\n{said}\nvm: suite object ended with {code}\nvm: {DONE}\n"
     )
 }
 
-/// A console, read.
+/// The results read from a console.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Results {
-    /// What the guest's `uname -r` said; `None` if it never came up.
+    /// The guest's `uname -r`; `None` if it never came up.
     pub(super) booted: Option<String>,
-    /// The guest reached its end.
+    /// Whether the guest reached its end.
     pub(super) finished: bool,
-    /// By suite, in the order they ran.
+    /// The totals by suite, in the order in which they ran.
     pub(super) suites: Vec<(String, Totals)>,
     /// Lines for the record: kernel series, program, verified instructions, bytes of stack.
     pub(super) verified: Vec<String>,
-    /// The binary's words where it is expected to refuse.
+    /// The message of the binary, if it is expected to refuse.
     pub(super) refusal: Option<String>,
-    /// The first test or suite that failed, or what it said.
+    /// The first test or suite that failed, or its message.
     pub(super) complaint: Option<String>,
 }
 
@@ -115,7 +115,7 @@ impl Results {
                 }
             }
         }
-        // A suite that never ended: a crash of the kernel, or out of time.
+        // A suite that never ended counts as failed: the kernel crashed, or the time was over.
         if let Some((name, mut totals)) = running {
             totals.failed += 1;
             results.complaint.get_or_insert_with(|| format!("suite {name} did not end"));
@@ -130,7 +130,7 @@ impl Results {
         } else if line == DONE {
             self.finished = true;
         } else if let Some(said) = line.strip_prefix("said ") {
-            // The last thing: on a slow machine the daemon tells how far it has come before it finds that it cannot go on.
+            // The last line counts: on a slow machine the daemon prints its progress before it finds that it cannot go on.
             self.refusal = Some(said.to_owned());
         } else if let Some(name) = line.strip_prefix("suite ").and_then(|rest| rest.strip_suffix(" begins")) {
             *running = Some((name.to_owned(), Totals::default()));
@@ -142,7 +142,7 @@ impl Results {
                     code == CANNOT && self.refusal.as_deref().is_some_and(is_our_sentence)
                 }
             };
-            // A suite of one check, or one that crashed before it could count.
+            // This is a suite with a single check, or one that crashed before it could count.
             if good && totals == Totals::default() {
                 totals.passed = 1;
             }
@@ -158,7 +158,7 @@ impl Results {
         !self.verified.is_empty()
     }
 
-    /// What the verifier looked at in the main program.
+    /// Returns the instructions that the verifier looked at in the main program.
     pub(super) fn verified_instructions(&self) -> Option<u64> {
         let of_main = |line: &String| {
             let mut words = line.split(' ').skip(1);
@@ -172,7 +172,7 @@ fn is_our_sentence(said: &str) -> bool {
     said.starts_with("needs kernel 6.1 or newer, this is ")
 }
 
-/// `verified: 6.1 ratelimit 401429 448`, wherever it is in the line.
+/// Finds the record in a line with `verified: 6.1 ratelimit 401429 448`, wherever it is in the line.
 fn verified(line: &str) -> Option<String> {
     let (_, record) = line.split_once("verified: ")?;
     (record.split(' ').count() == 4).then(|| record.trim_end().to_owned())

@@ -1,5 +1,5 @@
-//! What the guests start from: an initramfs with busybox, the suites, the daemon and those of earlier commits, and the libraries of this machine that
-//! they are linked with.
+//! The image that guests start from: an initramfs with busybox, the suites, the daemon and those of earlier commits, and the libraries of this machine
+//! that they are linked with.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ use crate::{earlier, tool, workspace};
 
 /// The test program whose modules are the suites: it loads the kernel program.
 const PROGRAM: &str = "packets";
-/// Suites that guests run: three of the script that they start with, and modules of the program. Its other modules could run there too, but loading the
-/// kernel program takes an emulated guest seconds for each test.
+/// The suites that guests run: three of the script that they start with, and modules of the program. Its other modules could run there too, but an
+/// emulated guest takes seconds to load the kernel program for each test.
 pub(super) const SUITES: [&str; 11] = [
     "daemon",
     "cookies",
@@ -28,22 +28,22 @@ pub(super) const SUITES: [&str; 11] = [
     "leases",
     "samples",
 ];
-/// The suite in which daemons of earlier commits take over, and this one from them.
+/// The suite in which daemons of earlier commits take over from this one, and this one from them.
 pub(super) const UPGRADE: &str = "upgrade";
-/// What the daemons of earlier commits are called in a guest: with the map layout of this one, and with another.
+/// The names of the daemons of earlier commits in a guest: one with the map layout of this commit, and one with another.
 const EARLIER: [&str; 2] = ["ratelimit-same-layout", "ratelimit-other-layout"];
 
-/// What is run in a guest, as cargo has built it for this machine.
+/// The executables for guests, as cargo has built them for this machine.
 pub(super) struct Executables {
     /// The program with the suites.
     pub(super) suites: PathBuf,
     daemon: PathBuf,
-    /// Daemons of earlier commits, called `EARLIER`, where the suite that needs them is run.
+    /// Daemons of earlier commits, named `EARLIER`, if the suite that needs them is run.
     earlier: Option<[PathBuf; 2]>,
 }
 
 impl Executables {
-    /// Compiles them, chosen out of the whole workspace: with fewer packages, dependencies have other features and are compiled once more.
+    /// Compiles the executables, with the whole workspace: with fewer packages, dependencies would have other features and be compiled once more.
     pub(super) fn build(suites: &[&str]) -> Result<Self> {
         eprintln!("vm: building the suites and the daemon");
         let mut built = cargo(&["test", "--no-run", "--workspace", "--test", PROGRAM])?;
@@ -56,7 +56,7 @@ impl Executables {
         Ok(executables)
     }
 
-    /// Finds the program and the daemon in what cargo says it has built.
+    /// Finds the program and the daemon in cargo's messages.
     pub(super) fn among(built: &[Value]) -> Result<Self> {
         Ok(Self {
             suites: executable(built, PROGRAM, "test")?,
@@ -65,7 +65,7 @@ impl Executables {
         })
     }
 
-    /// All of them, by the names that they have in a guest.
+    /// Returns all executables, by their names in a guest.
     fn by_name(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let earlier = EARLIER.into_iter().zip(self.earlier.iter().flatten());
         [(PROGRAM, &self.suites), ("ratelimit", &self.daemon)].into_iter().chain(earlier)
@@ -77,7 +77,7 @@ fn cargo(args: &[&str]) -> Result<Vec<Value>> {
     Ok(said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// The executable of this name and kind in what cargo reports with `--message-format json`. A program is also reported as the test of itself.
+/// Finds the executable of a name and kind in cargo's messages (`--message-format json`). A program is also reported as a test of itself.
 fn executable(messages: &[Value], name: &str, kind: &str) -> Result<PathBuf> {
     let mut found = messages.iter().filter_map(|message| {
         let target = &message["target"];
@@ -97,7 +97,7 @@ pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
         fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
     }
     for (name, path) in built.by_name() {
-        // Without symbols: 30 MB become 4, and the guest unpacks them in memory.
+        // Symbols are stripped: 30 MB become 4, and the guest unpacks them in memory.
         tool::output(tool::command("strip").arg("-o").arg(root.join("bin").join(name)).arg(path))?;
         for library in libraries(&tool::output(tool::command("ldd").arg(path))?) {
             let place = root.join(library.strip_prefix("/").unwrap_or(&library));
@@ -120,7 +120,7 @@ pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let image = super::dir().join("initramfs");
     let archive = fs::File::create(&image).with_context(|| format!("cannot write {}", image.display()))?;
-    // Not compressed: unpacking is what an emulated guest is slow at.
+    // The image is not compressed, because an emulated guest is slow at unpacking.
     tool::run(
         tool::command("sh")
             .args(["-euc", "find . | cpio --create --format=newc --quiet --owner=0:0"])
@@ -130,7 +130,7 @@ pub(super) fn pack(built: &Executables, suites: &[&str]) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// The files that `ldd` says an executable needs, its loader among them: `libm.so.6 => /lib/libm.so.6 (0x7f00)`, `/lib64/ld.so (0x7f01)`.
+/// Reads the files that an executable needs from `ldd`, its loader included: `libm.so.6 => /lib/libm.so.6 (0x7f00)`, `/lib64/ld.so (0x7f01)`.
 fn libraries(said: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
         let (found, _address) = line.trim().rsplit_once(" (")?;
@@ -140,7 +140,7 @@ fn libraries(said: &str) -> Vec<PathBuf> {
     said.lines().filter_map(path).collect()
 }
 
-/// A dynamically linked executable names its loader.
+/// Whether an executable is static. A dynamically linked one names its loader.
 fn is_static(path: &Path) -> Result<bool> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let loader = b"/ld-linux-x86-64.so.2\0";

@@ -1,4 +1,4 @@
-//! Kernels as Debian packages: chosen from apt's lists, unpacked into the target directory, never installed.
+//! Gets kernels from Debian packages: chosen from apt's lists, unpacked into the target directory, never installed.
 //!
 //! apt runs with lists and sources of its own, so that this machine's are neither needed nor changed.
 
@@ -24,19 +24,19 @@ const SUITES: [(&str, &str); 7] = [
     ("debian", "trixie-backports"),
 ];
 const FLAVOUR: &str = "-cloud-amd64";
-/// Lists older than this are read again.
+/// The age after which apt's lists are fetched again.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
-/// An archive drops superseded packages before its lists do; so many releases are tried.
+/// The number of releases that are tried, because an archive drops superseded packages before its lists do.
 const ATTEMPTS: usize = 4;
 
 /// A kernel that can be booted.
 pub(super) struct Kernel {
-    /// As `uname -r` prints it.
+    /// The release, as `uname -r` prints it.
     pub(super) release: String,
     pub(super) image: PathBuf,
 }
 
-/// The newest kernel of each series asked for, or why there is none. The same kernel comes once.
+/// Returns the newest kernel of each series that was asked for, or why there is none. Each kernel comes once.
 pub(super) fn obtain(asked: &[&str]) -> Result<Vec<(String, Result<Kernel>)>> {
     let apt = Apt::open(&super::dir().join("apt"))?;
     let offered = offered(&apt.package_names()?);
@@ -53,10 +53,10 @@ pub(super) fn obtain(asked: &[&str]) -> Result<Vec<(String, Result<Kernel>)>> {
     Ok(found)
 }
 
-/// Releases, oldest first, each with the packages that may have its image.
+/// Releases, the oldest first, each with the packages that may have its image.
 type Offered = BTreeMap<Vec<u64>, (String, Vec<String>)>;
 
-/// From package names. Up to 6.18 the image is in linux-image, later in linux-binary; meta-packages have no release.
+/// Reads releases from package names. Up to 6.18 the image is in linux-image, later in linux-binary; meta-packages have no release.
 fn offered(package_names: &str) -> Offered {
     let mut offered = Offered::new();
     for name in package_names.lines() {
@@ -73,12 +73,12 @@ fn offered(package_names: &str) -> Offered {
     offered
 }
 
-/// `6.1.0-54` as 6, 1, 0, 54: what releases are ordered by.
+/// Returns the numbers by which releases are ordered: 6, 1, 0, 54 for `6.1.0-54`.
 fn numbers(release: &str) -> Vec<u64> {
     release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Newest first.
+/// Returns the releases of a series, the newest first.
 fn of_series<'o>(series: &str, offered: &'o Offered) -> Vec<&'o (String, Vec<String>)> {
     let wanted = numbers(series);
     let fits = |version: &[u64]| series == NEWEST || (!wanted.is_empty() && version.starts_with(&wanted));
@@ -153,12 +153,12 @@ impl Apt {
         }
     }
 
-    /// Downloads a package and keeps only the kernel image of it.
+    /// Downloads a package and keeps only its kernel image.
     fn unpack(&self, package: &str, release: &str, image: &Path) -> Result<()> {
         eprintln!("vm: downloading {package}");
         let packages = self.dir.join("packages");
         let root = packages.join("unpacked");
-        // What an interrupted run has left would be taken for this package.
+        // A package that an interrupted run has left would be taken for this one.
         let _nothing_there = fs::remove_dir_all(&packages);
         fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
         tool::output(self.command("apt-get").args(["download", "-qq", package]).current_dir(&packages))?;

@@ -1,4 +1,4 @@
-//! One virtual machine at a time: qemu with KVM where that works, by emulation where it does not.
+//! Runs one virtual machine at a time: qemu with KVM if that works, and with emulation if not.
 
 use std::fmt;
 use std::fs;
@@ -14,12 +14,12 @@ use super::kernel::Kernel;
 use crate::demo::interrupt::Interrupt;
 use crate::{tool, workspace};
 
-/// With KVM a guest is up in two seconds. Where KVM is broken it hangs, often before the first instruction.
+/// How long the probe of KVM may take. With KVM a guest is up in two seconds; with a broken KVM it hangs, often before the first instruction.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 const KVM_LIMIT: Duration = Duration::from_secs(600);
-/// The verifier, emulated, takes ten seconds and more for each of the sixty loads of all suites, and other work may share the cores.
+/// How long an emulated guest may take. The emulated verifier takes ten seconds or more for each of the sixty loads of all suites, beside other work.
 const EMULATION_LIMIT: Duration = Duration::from_secs(3600);
-/// What runs any kernel on a CPU that can. Other kinds of KVM, such as `kvm_pvm` in a virtual machine, boot kernels that were made for them.
+/// The modules of KVM that run any kernel. Other kinds of KVM, such as `kvm_pvm` in a virtual machine, only boot kernels that were made for them.
 const KVM_OF_A_CPU: [&str; 2] = ["/sys/module/kvm_intel", "/sys/module/kvm_amd"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +37,13 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What this machine can do.
+/// The abilities of this machine.
 pub(super) struct Host {
     mode: Mode,
     limit: Duration,
 }
 
-/// A guest's whole life.
+/// The result of a guest's whole life.
 pub(super) struct Boot {
     pub(super) console: String,
     pub(super) took: Duration,
@@ -52,7 +52,7 @@ pub(super) struct Boot {
 }
 
 impl Host {
-    /// Finds out by booting: the device may be there and not work.
+    /// Finds out by booting a guest whether KVM works: the device may be there and not work.
     pub(super) fn probe(
         kernel: &Kernel,
         image: &Path,
@@ -93,12 +93,12 @@ impl Host {
     }
 }
 
-/// Boots, waits for the guest to switch itself off, and returns what it printed.
+/// Boots a guest, waits until it switches itself off, and returns its console.
 fn start(mut qemu: Command, limit: Duration, interrupt: &Interrupt) -> Result<Boot> {
     let path = super::dir().join("console.txt");
     let console = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let began = Instant::now();
-    // A group of its own: Ctrl-C reaches only us, and the guard ends it.
+    // qemu gets a group of its own: Ctrl-C reaches only us, and the guard ends it.
     qemu.process_group(0).stdin(Stdio::null()).stderr(console.try_clone()?).stdout(console);
     let mut guest = Guest(qemu.spawn().context("cannot start qemu-system-x86_64")?);
     let ended = interrupt.wait_for(limit, || guest.0.try_wait().context("cannot wait for qemu"))?;
@@ -108,7 +108,7 @@ fn start(mut qemu: Command, limit: Duration, interrupt: &Interrupt) -> Result<Bo
     Ok(Boot { console: String::from_utf8_lossy(&bytes).into_owned(), took, out_of_time: ended.is_none() })
 }
 
-/// Loads the programs on this machine's own kernel, and says so as a guest would.
+/// Loads the programs on this machine's own kernel, and returns the output in the form of a guest's console.
 pub(super) fn here(suites: &Path, is_recording: bool) -> Result<Boot> {
     let began = Instant::now();
     let release =
@@ -124,19 +124,19 @@ pub(super) fn here(suites: &Path, is_recording: bool) -> Result<Boot> {
 
 fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str, is_recording: bool) -> Command {
     let mut qemu = tool::command("qemu-system-x86_64");
-    // A CPU of few features takes a third less time to emulate than one of all that qemu knows.
+    // A CPU with few features takes a third less time to emulate than one with all that qemu knows.
     qemu.args(match mode {
         Mode::Kvm => ["-accel", "kvm", "-cpu", "host"],
         Mode::Emulation => ["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "Nehalem"],
     });
-    // Two CPUs, so that races between them are there. No network card: nothing of this machine is reachable.
+    // The guest has two CPUs, so that races can happen, and no network card, so that it reaches nothing of this machine.
     qemu.args(["-smp", "2", "-m", "3072", "-nodefaults", "-nic", "none", "-display", "none", "-no-reboot"]);
     qemu.args(["-serial", "stdio"]).arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
-    // On a busy machine an emulated timer may be late when the kernel looks whether it works.
+    // On a busy machine an emulated timer may be late when the kernel checks whether it works.
     let recording = if is_recording { format!(" {}=1", console::RECORDING) } else { String::new() };
-    // No secrets are in there to be guarded from other guests, and guarding them is most of what a system call costs when emulated.
+    // The guest has no secrets, and mitigations are most of the cost of an emulated system call.
     let faster = "mitigations=off init_on_alloc=0";
-    // What the kernel does not know is in the environment of the guest's first process.
+    // Words that the kernel does not know become the environment of the guest's first process.
     qemu.args([
         "-append",
         &format!("console=ttyS0 quiet panic=-1 no_timer_check {faster} expect={expect}{recording}"),
@@ -144,7 +144,7 @@ fn command(mode: Mode, kernel: &Kernel, image: &Path, expect: &str, is_recording
     qemu
 }
 
-/// A guest does not outlive its guard.
+/// A guard that ends its guest when it is dropped.
 struct Guest(Child);
 
 impl Drop for Guest {

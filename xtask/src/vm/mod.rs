@@ -1,10 +1,10 @@
-//! `cargo xtask vm`: the kernel matrix. Debian's cloud kernels, each booted under qemu with our suites inside.
+//! `cargo xtask vm`: runs the kernel matrix. Each of Debian's cloud kernels is booted under qemu with our suites inside.
 //!
 //!     apt -> vmlinuz --+
 //!                      +-> qemu -> serial console -> results -> table
 //!     cargo -> image --+
 //!
-//! Nothing is installed but qemu, busybox and cpio: kernels are unpacked into the target directory.
+//! Only qemu, busybox and cpio are installed: kernels are unpacked into the target directory.
 
 mod console;
 mod image;
@@ -34,9 +34,9 @@ const NEWEST: &str = "newest";
 const SHORT: &str = "6.1";
 /// The kernel of this machine, which needs no qemu.
 const HERE: &str = "here";
-/// What `--loads` asks: every kernel that the programs load on.
+/// The kernels of `--loads`: every kernel on which the programs load.
 const LOADING: [&str; 4] = ["6.1", "6.12", NEWEST, HERE];
-/// Below this the binary must refuse, with a sentence and exit code 5.
+/// The oldest kernel that is supported. On older ones the binary must refuse, with a sentence and exit code 5.
 const FLOOR: (u32, u32) = (6, 1);
 
 pub(crate) const NEEDS: [Need; 3] = [
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// How long each kernel may take; by default 600, and 3600 where KVM does not work
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=14400))]
     timeout: Option<u64>,
-    /// What a change of the kernel program most easily breaks, that it loads, restarts, and cookies; on the oldest kernel unless others are named
+    /// What a change of the kernel program most easily breaks: that all programs load, and SYN cookies through a restart; on the oldest kernel unless others are named
     #[arg(long, conflicts_with = "suite")]
     short: bool,
     /// Only load the programs, on every kernel and on this machine's: with --record, all that a change of the kernel program asks for
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     if !here.is_empty() && !tool::is_root() {
         bail!("loading the programs on this machine needs root");
     }
-    // Without qemu nobody needs a package.
+    // Kernels for qemu are fetched only if some are asked for.
     let kernels = if asked.is_empty() { Vec::new() } else { kernel::obtain(&asked)? };
     let expected = match (options.short, options.loads) {
         (true, _) => Expectation::Short,
@@ -136,14 +136,14 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     if rows.iter().any(|row| row.failed() > 0) { Err(Ending::Told.into()) } else { Ok(()) }
 }
 
-/// The kernels that are done. A run takes hours and may be stopped: what is known of a kernel is told and saved before the next one boots.
+/// The kernels that are done. A run takes hours and may be stopped, so the result of a kernel is printed and saved before the next one boots.
 struct Matrix {
     rows: Vec<Row>,
     file: PathBuf,
 }
 
 impl Matrix {
-    /// Empties the file, which has the kernels of the run before.
+    /// Begins a run: empties the file, which has the results of the run before.
     fn begin() -> Result<Self> {
         std::fs::create_dir_all(dir()).with_context(|| format!("cannot make {}", dir().display()))?;
         let matrix = Self { rows: Vec::new(), file: dir().join("results.json") };
@@ -151,7 +151,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// Standard error has the row, because standard output is the whole table or one document of JSON.
+    /// Adds a row and prints it to standard error, because standard output is for the whole table or one document of JSON.
     fn add(&mut self, row: Row, is_recording: bool) -> Result<()> {
         eprintln!("vm: {}", table::line(&row));
         if is_recording {
@@ -171,7 +171,7 @@ impl Matrix {
 pub(crate) struct ShortKernel(kernel::Kernel);
 
 impl ShortKernel {
-    /// `None` where its guests cannot run.
+    /// Fetches the kernel; `None` if guests cannot run on this machine.
     pub(crate) fn obtain() -> Result<Option<Self>> {
         if !cfg!(target_arch = "x86_64") {
             return Ok(None);
@@ -180,7 +180,7 @@ impl ShortKernel {
         Ok(Some(Self(found?)))
     }
 
-    /// Boots it with what cargo says it has built, and shows how that went.
+    /// Boots the kernel with the executables in cargo's messages, and prints the result.
     pub(crate) fn run(&self, built: &[Value]) -> Result<Totals> {
         let interrupt = Interrupt::watch()?;
         let image = image::pack(&image::Executables::among(built)?, &[])?;
@@ -191,7 +191,7 @@ impl ShortKernel {
     }
 }
 
-/// One kernel from its start to its end.
+/// Runs one kernel from its start to its end.
 fn boot(
     host: &machine::Host,
     kernel: &kernel::Kernel,
@@ -210,7 +210,7 @@ fn boot(
     Ok(row)
 }
 
-/// Everything this command leaves behind.
+/// Returns the directory of everything that this command leaves behind.
 fn dir() -> PathBuf {
     workspace::target_dir().join("vm")
 }

@@ -1,7 +1,7 @@
-//! What the verifier looked at in each program on each kernel, as a file of the repository: `tests/verified.txt`.
+//! The record of the instructions that the verifier looks at in each program on each kernel: `tests/verified.txt`.
 //!
-//! A line has the kernel series, the program, verified instructions, and bytes of stack along the deepest chain of calls. The suite `object` holds the
-//! running kernel against it.
+//! A line has the kernel series, the program, verified instructions, and bytes of stack along the deepest chain of calls. The suite `object` compares the
+//! running kernel with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// Replaces the lines of the kernels that were run, and keeps those of others.
+/// Replaces the lines of the kernels that were run, keeps those of others, and returns the path of the file.
 pub(super) fn write(measured: &[String]) -> Result<PathBuf> {
     let path = workspace::root().join("tests").join("verified.txt");
     let before = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -20,7 +20,7 @@ pub(super) fn write(measured: &[String]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lines by kernel and program, kernels by number.
+/// Merges lines, sorted by kernel number and program.
 fn merged(before: &str, measured: &[String]) -> String {
     let lines = before.lines().chain(measured.iter().map(String::as_str));
     let by_program: BTreeMap<(Vec<u64>, &str), &str> =
@@ -28,7 +28,7 @@ fn merged(before: &str, measured: &[String]) -> String {
     by_program.into_values().map(|line| format!("{line}\n")).collect()
 }
 
-/// Whom a line is about.
+/// Returns the kernel and the program that a line is about.
 fn subject(line: &str) -> Option<(Vec<u64>, &str)> {
     let (series, rest) = line.split_once(' ')?;
     let (program, _) = rest.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! The matrix as a table and as JSON.
+//! Prints the matrix as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use super::kernel::Kernel;
 use super::machine::{Boot, Host};
 use crate::test::Totals;
 
-/// One kernel.
+/// The results of one kernel.
 pub(super) struct Row {
     kernel: String,
     mode: String,
     expectation: Option<Expectation>,
     seconds: f64,
     results: Results,
-    /// What is wrong with the guest itself, whatever its suites said.
+    /// What went wrong with the guest itself, whatever its suites reported.
     trouble: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Row {
         Self { kernel: kernel.release.clone(), trouble, ..row }
     }
 
-    /// This machine, on which the programs were loaded.
+    /// Makes the row of this machine, on which the programs were loaded.
     pub(super) fn of_this_machine(boot: &Boot) -> Self {
         Self::of("here", Expectation::Loads, boot)
     }
@@ -58,12 +58,12 @@ impl Row {
         }
     }
 
-    /// Lines for the record of what the verifier looked at.
+    /// Returns the lines for the record of verified instructions.
     pub(super) fn verified(&self) -> &[String] {
         &self.results.verified
     }
 
-    /// What it adds to the results of other suites.
+    /// Returns the totals of this kernel, to add to those of other suites.
     pub(super) fn totals(&self) -> Totals {
         Totals::of(self.passed(), self.failed())
     }
@@ -72,7 +72,7 @@ impl Row {
         self.results.suites.iter().map(|(_, totals)| totals.passed).sum()
     }
 
-    /// A guest in trouble has failed, even if none of its tests has.
+    /// Returns the number of failures. A guest in trouble counts as failed, even if none of its tests has.
     pub(super) fn failed(&self) -> u64 {
         let tests: u64 = self.results.suites.iter().map(|(_, totals)| totals.failed).sum();
         tests.max(u64::from(self.trouble.is_some()))
@@ -116,7 +116,7 @@ impl Row {
 
 const HEADINGS: [&str; 7] = ["kernel", "boot", "loaded", "verified", "time", "suites", "ending"];
 
-/// One kernel as soon as it is done, with what each cell is: nobody knows yet how wide the columns of the table will be.
+/// Returns the line about one kernel as soon as it is done. Each cell has its heading, because the widths of the table's columns are not known yet.
 pub(super) fn line(row: &Row) -> String {
     let [kernel, rest @ ..] = row.cells();
     let rest = HEADINGS[1..].iter().zip(rest).filter(|(_, cell)| !cell.is_empty());

@@ -1,4 +1,4 @@
-//! Negative entries: words that say which source of a cell is refused, until when and by what.
+//! Negative entries: words that note which source of a cell is refused, until when and by what.
 //!
 //! ```text
 //!   bit 63 .. 41                     40 39      38 .. 0
@@ -11,27 +11,27 @@ use crate::{
     limit::gcra::{TIME_FRAC_BITS, ahead_q8},
 };
 
-/// Bits of a time word that a negative entry does without: its unit is 2^16 ns.
+/// Lower bits of a time word that a negative entry leaves out: its unit of time is 2^16 ns.
 pub(in crate::limit) const UNTIL_SHIFT: u32 = 24;
-/// Bits of a negative entry that say until when. They wrap after a year, and no negative entry lives for a second.
+/// Bits of a negative entry for the time. They wrap after a year, and no negative entry lives for a second.
 const UNTIL_BITS: u32 = 39;
 const UNTIL_MASK: u64 = (1 << UNTIL_BITS) - 1;
-/// The bits of a negative entry that say what refused: a [`NegativeCause`].
+/// Bits of a negative entry for the [`NegativeCause`].
 const CAUSE_BITS: u32 = 2;
 pub(in crate::limit) const TAG_MASK: u64 = !((1 << (UNTIL_BITS + CAUSE_BITS)) - 1);
 const _: () =
     assert!(UNTIL_BITS + CAUSE_BITS == UNTIL_SHIFT + 17, "a tag has the bits that `negative_name` counts on");
 const _: () = assert!(UNTIL_SHIFT > TIME_FRAC_BITS, "negative entries are coarser than time words");
 
-/// Policies whose negative entries cannot be mistaken for each other: bits of a tag beyond the 32 that name an IPv4 address.
+/// Policies whose negative entries cannot be mistaken for each other: they differ in the bits of a tag beyond the 32 that name an IPv4 address.
 pub const NEGATIVE_PERIOD: u64 = 1 << (32 - (UNTIL_SHIFT + 1));
-/// How long a negative entry lives: 268 ms. Who is refused for longer is looked up again once in that time, which also shows the table that it is not
-/// idle.
+/// How long a negative entry lives: 268 ms. The bucket of a source that is refused for longer is read again once in that time, which also keeps its entry in the table
+/// recently used.
 pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 36;
 const _: () =
     assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
 
-/// What refuses a source that a negative entry denies.
+/// What refuses the source of a negative entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum NegativeCause {
@@ -39,25 +39,25 @@ pub enum NegativeCause {
     Packets = 0,
     /// A limit in bytes.
     Bytes = 1,
-    /// The block list. The limiter asks the list itself; such an entry is for the express lane.
+    /// The block list. The limiter reads the list itself; such a negative entry is for the express lane.
     Blocked = 2,
-    /// Something that the source shares with others, a total or a prefix, while it keeps to its own limits. For the express lane too, which asks
-    /// whether that is still used up.
+    /// Something that the source shares with others, a total or a prefix, while it keeps to its own limits. Such a negative entry is for the express lane, which checks
+    /// whether the total or prefix is still used up.
     Shared = 3,
 }
 
-/// A source as negative entries know it. A negative entry holds under the limits that made it, so the policy is part of the name: in the lower bits of the
-/// tag, above those that a negative entry has no room for.
+/// The name of a source in negative entries. A negative entry is only valid under the limits that made it, so the policy's generation is part of the
+/// name: in the lower bits of the tag, above those that a negative entry has no room for.
 ///
-/// There is room for [`NEGATIVE_PERIOD`] policies beside an IPv4 address. After so many changes, the names of one source are those of
-/// others of before; but the daemon lets at least [`LONGEST_NEGATIVE_ENTRY_Q8`] pass from the first of them to the last: 2.1 ms for each, which is
-/// about what the kernel takes to wait for the packets that are under way. So no IPv4 source is ever denied for what another did under an earlier policy.
+/// There is room for [`NEGATIVE_PERIOD`] policies beside an IPv4 address. After that many changes, the names of one source are those that
+/// others had before; but the daemon lets at least [`LONGEST_NEGATIVE_ENTRY_Q8`] pass from the first of these changes to the last: 2.1 ms for each, which is
+/// about the time that the kernel takes to wait for packets in progress. So no IPv4 source is ever refused for what another did under an earlier policy.
 #[inline(always)]
 pub const fn negative_name(hash: u64, generation: u64) -> u64 {
     hash ^ (generation << (UNTIL_SHIFT + 1 + CELL_BITS) >> CELL_BITS)
 }
 
-/// What tells sources of one cell apart: the bits below the index, in the place where a negative entry has them.
+/// The tag of a hash: the bits below the cell's index, which tell sources of one cell apart, at their place in a negative entry.
 #[inline(always)]
 pub(in crate::limit) const fn tag(hash: u64) -> u64 {
     (hash << CELL_BITS) & TAG_MASK
@@ -69,18 +69,18 @@ pub const fn tag_under(hash: u64, generation: u64) -> u64 {
     tag(hash) ^ generation << (UNTIL_SHIFT + 1 + CELL_BITS)
 }
 
-/// The first moment that is not over, in the steps of a negative entry.
+/// The first time that is not past, in the time steps of a negative entry.
 #[inline(always)]
 pub const fn next_step(now_q8: u64) -> u64 {
     (now_q8 >> UNTIL_SHIFT & UNTIL_MASK) + 1
 }
 
-/// What refuses a source of this tag, if this word denies it at the moment before this [`next_step`]. For one look at one word: a packet of a
-/// flood pays for a subtraction and a comparison. Where the time of a negative entry wraps around, for a quarter of a second in a year, it may
+/// What refuses a source with this tag, if this word denies it at the moment before this [`next_step`]. A packet of a
+/// flood pays for a subtraction and a comparison. When the time of a negative entry wraps, for a quarter of a second in a year, the function may
 /// miss an entry or take its cause for another.
 #[inline(always)]
 pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCause> {
-    // Whichever other source the word denies, the bits of the tag are left, and the first cause is none at all.
+    // If the word denies another source, bits of the tag are left above the time; the cause `Packets` is 0 and leaves none.
     let untagged = word ^ tag;
     if untagged.wrapping_sub(next_step) < TWICE_THE_LONGEST_STEPS {
         return Some(NegativeCause::Packets);
@@ -96,13 +96,13 @@ pub const fn cause_now(word: u64, tag: u64, next_step: u64) -> Option<NegativeCa
     }
 }
 
-/// The place, among the negative entries of all cells, that a source looks at first: by the bits of its tag that most others have a say in.
+/// The index, among the negative entries of all cells, that a source is looked up at first: chosen by the bits of its tag that depend on most bits of the source.
 #[inline(always)]
 pub const fn negative_place(hash: u64) -> u32 {
     (hash >> (64 - NEGATIVE_PLACE_BITS)) as u32
 }
 
-/// The place that is so many steps behind another, among those of its cell.
+/// The index of the negative entry `steps` behind another, within the entries of its cell.
 #[inline(always)]
 pub const fn negative_place_behind(place: u32, steps: u32) -> u32 {
     const IN_CELL: u32 = NEGATIVE_ENTRIES as u32 - 1;
@@ -113,7 +113,7 @@ const NEGATIVE_PLACE_BITS: u32 = CELL_BITS + NEGATIVE_ENTRIES.ilog2();
 /// Negative entries of all cells.
 pub const NEGATIVE_PLACES: usize = 1 << NEGATIVE_PLACE_BITS;
 
-/// The word that denies a source from now until a moment, rounded down to 65 us, or for as long as a negative entry lives.
+/// The word that denies a source from now until a time word, rounded down to 65 us, or for as long as a negative entry lives.
 #[inline(always)]
 pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, cause: NegativeCause) -> u64 {
     let ahead = ahead_q8(until_q8, now_q8);
@@ -121,8 +121,8 @@ pub const fn negative_entry(hash: u64, now_q8: u64, until_q8: u64, cause: Negati
     tag(hash) | (cause as u64) << UNTIL_BITS | (now_q8.wrapping_add(ahead) >> UNTIL_SHIFT & UNTIL_MASK)
 }
 
-/// Until when a refusal is remembered, by a clock that stands still for longer than a step: to the end of this step at least. One that holds for less
-/// would not be remembered at all, and whatever comes before the clock moves would be looked up.
+/// Until when a refusal is noted, by a clock that stands still for longer than a step: at least to the end of this step. A shorter note would
+/// not be noted at all, and packets that come before the clock moves would be looked up.
 #[inline(always)]
 pub const fn through_this_step(now_q8: u64, until_q8: u64) -> u64 {
     const STEP_Q8: u64 = 1 << UNTIL_SHIFT;
@@ -130,7 +130,7 @@ pub const fn through_this_step(now_q8: u64, until_q8: u64) -> u64 {
     if ahead != 0 && ahead < STEP_Q8 { now_q8.wrapping_add(STEP_Q8) } else { until_q8 }
 }
 
-/// What refuses a source that a word denies.
+/// What refuses the source that a word denies.
 #[inline(always)]
 pub const fn denied_by(word: u64) -> NegativeCause {
     match word >> UNTIL_BITS & ((1 << CAUSE_BITS) - 1) {
@@ -141,18 +141,18 @@ pub const fn denied_by(word: u64) -> NegativeCause {
     }
 }
 
-/// For how long a word denies from now on, as time, if it denies at all.
+/// How long a word denies its source from now on, in 1/256 ns, if it denies at all.
 #[inline(always)]
 pub const fn denied_for_q8(word: u64, now_q8: u64) -> u64 {
-    // The upper bit of a time is none of a negative entry's: moved out on both sides.
+    // A negative entry lacks the upper bit of a time, so that bit is shifted out on both sides.
     let until = word << (UNTIL_SHIFT + 1);
     until.wrapping_sub((now_q8 >> UNTIL_SHIFT) << (UNTIL_SHIFT + 1)) >> 1
 }
 
-/// Whether a word denies its source now, whoever that is.
+/// Whether a word denies its source now, whichever that is.
 #[inline(always)]
 pub const fn is_live(word: u64, now_q8: u64) -> bool {
-    // Further ahead than any negative entry lives is the past, once round the circle. Twice as far, because clocks differ by a tick or two.
+    // A time further ahead than any negative entry lives is past, once round the circle. The bound is twice as far, because clocks differ by a tick or two.
     matches!(denied_for_q8(word, now_q8), 1..=TWICE_THE_LONGEST_Q8)
 }
 
@@ -165,7 +165,7 @@ pub const fn denies(word: u64, hash: u64, now_q8: u64) -> bool {
     tag(hash) == word & TAG_MASK && is_live(word, now_q8)
 }
 
-/// Whether a word denies another source than this now, so that a negative entry of this one had better go elsewhere.
+/// Whether a word denies another source now, so that a negative entry of this one should not replace it.
 #[inline(always)]
 pub const fn denies_other(word: u64, hash: u64, now_q8: u64) -> bool {
     tag(hash) != word & TAG_MASK && is_live(word, now_q8)
@@ -212,10 +212,10 @@ mod tests {
                 NegativeCause::Packets,
             );
             for later in generation..generation + 1_000 {
-                // A change takes longer than this.
+                // A change of policy takes longer than this.
                 let now_q8 =
                     NOW_Q8 + (later - generation) * (LONGEST_NEGATIVE_ENTRY_Q8 / NEGATIVE_PERIOD + 1);
-                // Whose tag differs in what the number of the policy does: some source's is just that.
+                // A source whose tag differs in exactly the bits that the two generations differ in.
                 let overlap = negative_name(0, generation) ^ negative_name(0, later);
                 for other in [overlap >> 32 << 32, 1 << 32, 1 << 47, numbers.next() >> 16 >> 32 << 32] {
                     let name = negative_name(denied ^ other, later);
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// What one look says is what all questions say together.
+    /// `cause_now` answers in one look what the other functions answer together.
     #[test]
     fn a_first_look_at_a_negative_entry_says_whom_it_denies_until_when_and_why() {
         const CAUSES: [NegativeCause; 4] =
@@ -244,7 +244,7 @@ mod tests {
             let name = negative_name(hash, generation);
             let tag = tag_under(hash, generation);
             assert_eq!(negative_place(hash) / NEGATIVE_ENTRIES as u32, cell_index(hash));
-            // Below a year, for the sake of what a first look does not ask.
+            // Below a year, because `cause_now` does not handle the wrap.
             let now_q8 = numbers.next() >> 2;
             let cause = CAUSES[(numbers.next() % 4) as usize];
             let for_q8 = numbers.next() % (2 * LONGEST_NEGATIVE_ENTRY_Q8);

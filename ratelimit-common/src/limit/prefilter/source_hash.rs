@@ -1,19 +1,19 @@
-//! Where a source belongs: a keyed hash that says nothing to whoever lacks the secret.
+//! The keyed hash of sources, which reveals nothing to anybody without the secret.
 
 use super::negative_entry::UNTIL_SHIFT;
 use crate::abi::SourceKey;
 
-/// A secret out of random numbers. Both halves are odd, which is what makes a permutation of a product.
+/// Makes a secret of two random numbers. Both halves are odd, so that multiplying by them is a permutation.
 #[inline]
 pub const fn secret([one, other]: [u64; 2]) -> [u64; 2] {
     [one | 1, other | 1]
 }
 
-/// Where a source belongs, by a [`secret`].
+/// The hash of a source, with a [`secret`].
 ///
-/// Nobody without the secret can tell who shares a cell, and two who are found to share one say nothing of any others, not even of those that
+/// Nobody without the secret can tell which sources share a cell, and two sources that are found to share one reveal nothing about others, not even about pairs that
 /// differ in the same way: the hash is not linear (see `stir`). For IPv4 the upper 32 bits are a permutation of the address, so cell
-/// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have the same tag once in 2^23.
+/// and tag together are an exact name. For IPv6 they are 39 bits of a hash: two sources of one cell have one tag once in 2^23.
 #[inline(always)]
 pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
     match key.v4() {
@@ -22,7 +22,7 @@ pub const fn hash(key: SourceKey, secret: [u64; 2]) -> u64 {
     }
 }
 
-/// The [`hash`] of an IPv4 source, by its address as it lies in memory.
+/// The [`hash`] of an IPv4 source, by its address as the bytes lie in memory.
 #[inline(always)]
 pub const fn hash_v4(address: u32, [one, other]: [u64; 2]) -> u64 {
     (stir_32(address.wrapping_mul(one as u32).wrapping_add((one >> 32) as u32), other as u32) as u64) << 32
@@ -31,13 +31,13 @@ pub const fn hash_v4(address: u32, [one, other]: [u64; 2]) -> u64 {
 /// The [`hash`] of an IPv6 source.
 #[inline(always)]
 pub const fn hash_v6(SourceKey { hi, lo }: SourceKey, [one, other]: [u64; 2]) -> u64 {
-    // Two halves with two keys, so that neither order nor a change of both can cancel.
+    // Two halves with two keys, so that neither swapping the halves nor changing both can cancel out.
     stir(hi.wrapping_mul(one).wrapping_add(other), other)
         .wrapping_add(stir(lo.wrapping_mul(other).wrapping_add(one), one))
 }
 
-/// Where a source belongs that asks for what a service gives it. The same source under other services is somewhere else, and for IPv4 its
-/// name is no other source's under any of [`NEGATIVE_PERIOD`](super::NEGATIVE_PERIOD) services.
+/// The hash of a source for the limits of a service. It chooses another cell for each service, and for IPv4 its
+/// name differs from that of every other source under any of [`NEGATIVE_PERIOD`](super::NEGATIVE_PERIOD) services.
 #[inline(always)]
 pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
     let [one, other] = secret;
@@ -46,7 +46,7 @@ pub const fn group_hash(hash: u64, group: u64, secret: [u64; 2]) -> u64 {
         | (hash as u32 ^ (group as u32) << (UNTIL_SHIFT + 1)) as u64
 }
 
-/// Stirs a word so that every bit has a say in the upper ones. x(2x + k) with an odd k is a permutation, and what it makes of a difference depends
+/// Mixes a word so that every bit affects the upper ones. x(2x + k) with an odd k is a permutation, and its effect on a difference depends
 /// on x itself: f(x + d) - f(x) = d(4x + 2d + k). The lower half is folded in before, because bits only move upwards in a product.
 #[inline(always)]
 const fn stir(x: u64, k: u64) -> u64 {
@@ -54,7 +54,7 @@ const fn stir(x: u64, k: u64) -> u64 {
     x.wrapping_mul((x << 1).wrapping_add(k))
 }
 
-/// Stirs half a word in the way of [`stir`].
+/// Mixes half a word in the way of [`stir`].
 #[inline(always)]
 const fn stir_32(x: u32, k: u32) -> u32 {
     let x = x ^ (x >> 16);
@@ -70,7 +70,7 @@ mod tests {
         *,
     };
 
-    /// A source so far from another one, of either family.
+    /// A source at a distance from another one, of either family.
     fn beside(key: SourceKey, hi: u64, lo: u64) -> SourceKey {
         match key.v4() {
             Some(address) => SourceKey::from_v4(address.wrapping_add(lo as u32)),
@@ -80,13 +80,13 @@ mod tests {
 
     #[test]
     fn a_word_is_stirred_as_its_formula_says() {
-        // x(2x + k), the upper half of x folded into the lower one first.
+        // x(2x + k), after the upper half of x is folded into the lower one.
         assert_eq!((stir(3, 5), stir_32(3, 5)), (33, 33));
         assert_eq!(stir(3 << 32, 5), (3_u64 << 32 | 3).wrapping_mul((3 << 33 | 6) + 5));
         assert_eq!(stir_32(3 << 16, 5), (3_u32 << 16 | 3).wrapping_mul((3 << 17 | 6) + 5));
     }
 
-    /// What undoes [`stir_32`]: each bit of a result depends on that bit and those below it.
+    /// The inverse of [`stir_32`]: each bit of a result depends on that bit and those below it.
     fn unstirred_32(result: u32, k: u32) -> u32 {
         let product = |x: u32| x.wrapping_mul((x << 1).wrapping_add(k));
         let x = (0..32).fold(0_u32, |x, bit| x | ((product(x) ^ result) >> bit & 1) << bit);
@@ -100,12 +100,12 @@ mod tests {
             let secret @ [one, other] = numbers.secret();
             let address = numbers.next() as u32;
             let odd = one as u32;
-            // Newton: twice as many bits are right after each step.
+            // Newton's method: twice as many bits are right after each step.
             let inverse = (0..5).fold(odd, |i, _| i.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(i))));
             let plain = hash(SourceKey::from_v4(address), secret);
             let undone = unstirred_32((plain >> 32) as u32, other as u32);
             assert_eq!(undone.wrapping_sub((one >> 32) as u32).wrapping_mul(inverse), address);
-            // And what a service makes of it.
+            // The same for the hash under a service.
             let group = numbers.next() % 257;
             let grouped = group_hash(plain, group, secret);
             let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32 | 1);
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(secret([u64::MAX - 1, 0]), [u64::MAX, 1]);
     }
 
-    /// Who finds one pair that shares a cell must not know others.
+    /// A pair of sources found to share a cell must not reveal others.
     #[test]
     fn two_sources_that_share_a_cell_say_nothing_of_others_that_differ_in_the_same_way() {
         const OTHERS: u64 = 2_000;
@@ -161,7 +161,7 @@ mod tests {
                 };
                 again += (0..OTHERS).filter(|_| pair(source(&mut numbers), (hi, lo))).count() as u64;
             }
-            // One or two of 80 000 by chance.
+            // By chance, one or two pairs of 80 000 share a cell.
             assert!(again <= 12, "{what}: {again} of {} others", OTHERS * SECRETS);
         }
     }
@@ -208,7 +208,7 @@ mod tests {
             }
             let shares: Vec<_> =
                 moved.iter().map(|count| format!("{:.2}", f64::from(*count) / f64::from(SAMPLES))).collect();
-            // Ten standard deviations either side.
+            // Ten standard deviations on either side.
             let half = SAMPLES / 2;
             assert!(moved.iter().all(|count| count.abs_diff(half) < SAMPLES / 7), "bit {bit}: {shares:?}");
         }
@@ -218,12 +218,12 @@ mod tests {
     fn a_source_has_another_name_under_every_service_and_no_other_source_has_it_under_another() {
         use super::super::NEGATIVE_PERIOD;
         let secret = SplitMix(5).secret();
-        // What cell and tag are made of.
+        // The bits that cell and tag are made of.
         let name = |hash, group| group_hash(hash, group, secret) >> (UNTIL_SHIFT + 1);
         let step = u64::from((secret[1] >> 32) as u32 | 1) << 32;
         for hash in [0, 7 << 32, u64::from(u32::MAX) << 32, 0x0123_4567 << 32 | 1 << 31 | 1 << 26] {
             for group in 1..NEGATIVE_PERIOD {
-                // The source that comes to lie in the same place with one service less.
+                // The source that gets the same place under the service before.
                 let neighbour = hash.wrapping_add(step);
                 assert_ne!(name(hash, group), name(neighbour, group - 1), "{group}");
                 for bit in UNTIL_SHIFT + 1..32 {

@@ -1,4 +1,4 @@
-//! What is wrong with a rate in words: which piece of the text, and a sentence about it.
+//! Errors in a rate: which piece of the text is wrong, and a sentence about it.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use crate::limit::manner::MAX_MARGIN;
 use crate::limit::quote::Quoted;
 use crate::limit::rate::RateError;
 
-/// A text that is no limit. `Display` is the sentence.
+/// Why a text is not a limit. `Display` gives the sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextError<'a> {
     pub(super) text: &'a str,
@@ -16,7 +16,7 @@ pub struct TextError<'a> {
     pub(super) fault: Fault,
 }
 
-/// What limits of a kind can be in.
+/// What a rate can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Packets, bytes, SYNs and fragments.
@@ -26,7 +26,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// A rate in full, for sentences that show one.
+    /// An example of a whole rate, for sentences.
     const fn example(self) -> &'static str {
         match self {
             Self::Traffic => "\"1000 packets/s burst 2000\"",
@@ -34,7 +34,7 @@ impl Counted {
         }
     }
 
-    /// What a meter is called.
+    /// The word for a meter.
     const fn name(self, meter: Meter) -> &'static str {
         match self {
             Self::Traffic => meter.name(),
@@ -43,72 +43,72 @@ impl Counted {
     }
 }
 
-/// What is wrong with the piece.
+/// What is wrong with a piece of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing but white space.
+    /// The text is only white space.
     Empty,
     /// A unit or a slash where a number belongs.
     NoNumber,
-    /// A number that this grammar does not have.
+    /// A number in a form that the grammar does not have.
     BadNumber,
-    /// Does not fit 64 bits.
+    /// A number that does not fit into 64 bits.
     TooLarge,
     /// An amount that is not whole in the unit of the meter.
     NotWhole {
         /// The meter that the amount is of.
         meter: Meter,
     },
-    /// `10M/s`: packets, bytes or bits?
+    /// A scale without a unit, as in `10M/s`: packets, bytes or bits?
     NoUnit,
     /// An amount such as `10k bytes`.
     ScaledBytes,
-    /// One letter's case away from two different units.
+    /// A unit that differs from two other units in the case of one letter.
     AmbiguousUnit {
         /// The unit, if bytes are meant.
         bytes: &'static str,
         /// The unit, if bits are meant.
         bits: &'static str,
     },
-    /// No such unit.
+    /// A unit that is not known.
     UnknownUnit {
-        /// What was probably meant.
+        /// The unit that was probably meant.
         hint: Option<&'static str>,
     },
     /// A unit of packets where requests are counted.
     NotRequests,
-    /// An amount without a time.
+    /// An amount without a period.
     NoPeriod,
-    /// No such period.
+    /// A period that is not known.
     UnknownPeriod,
     /// A second rate in the same text.
     TwoUnits,
-    /// Left over, and not a burst.
+    /// Text that is left over, and is not a burst.
     Stray,
     /// `burst` and nothing behind it.
     NoBurst,
-    /// The burst counts something else than the rate.
+    /// A burst in another meter than the rate.
     BurstUnit {
-        /// What the rate counts.
+        /// The meter of the rate.
         meter: Meter,
     },
     /// A burst with a period, such as `burst 10/s`.
     BurstPeriod,
     /// A window with a burst.
     BurstOfWindow,
-    /// No percentage, or one out of bounds.
+    /// A margin that is no percentage, or is out of range.
     Margin,
-    /// Well formed, but cannot be enforced.
+    /// A well-formed rate that cannot be enforced.
     Rate(RateError),
 }
 
 impl<'a> TextError<'a> {
-    /// The text that was to be a limit.
+    /// The text that was parsed.
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The offending piece, a slice of [`Self::text`].
+    /// The wrong piece, a slice of [`Self::text`].
     pub fn piece(&self) -> &'a str {
         self.piece
     }

@@ -1,7 +1,7 @@
-//! Rates of requests as text: `100/hour`, `15 requests/s burst 30`, `1000/day fixed-window soft 10%`.
+//! Parses rates of requests: `100/hour`, `15 requests/s burst 30`, `1000/day fixed-window soft 10%`.
 //!
-//! The same grammar, but for the unit: there is one, which may be left out. Where a table says how its limits are counted, a limit that
-//! does not say it itself follows.
+//! The grammar is that of packets, except for the unit: there is only one, which can be left out. A limit that names no algorithm or throttle
+//! has those of its table.
 
 use super::{Counted, Cursor, ELASTIC, Fault, HARD, SOFT, TextError, parse, unit, unit::Unit};
 use crate::limit::{
@@ -9,12 +9,12 @@ use crate::limit::{
     rate::Rate,
 };
 
-/// A rate of requests in words, counted in the given manner unless it says another. Its meter has no meaning.
+/// Parses a rate of requests, in the given manner unless the text names another. The meter of the result has no meaning.
 pub fn parse_request(text: &str, manner: Manner) -> Result<Rate, TextError<'_>> {
     parse(text, Counted::Requests, manner)
 }
 
-/// What happens above a limit, in words: `hard`, `soft 10%`, `elastic 50%`. `None` if it is none of them.
+/// Parses a throttle: `hard`, `soft 10%`, `elastic 50%`. `None` if the text begins with none of these words.
 pub fn parse_throttle(text: &str) -> Option<Result<Throttle, TextError<'_>>> {
     let mut cursor = Cursor { text, at: 0, counted: Counted::Requests };
     cursor.skip_space();

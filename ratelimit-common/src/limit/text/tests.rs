@@ -74,7 +74,7 @@ fn every_mistake_is_named_with_its_piece_and_what_would_be_right() {
             "\"18446744073709551616\" is more than 64 bits can count; use a smaller number".into(),
         ),
         (
-            // 2^128 + 5: would come out as 5 if the digits wrapped around.
+            // 2^128 + 5 would be read as 5 if the digits wrapped around.
             "340282366920938463463374607431768211461/s",
             "340282366920938463463374607431768211461",
             "\"340282366920938463463374607431768211461\" is more than 64 bits can count; use a smaller number".into(),

@@ -1,10 +1,10 @@
-//! The words for units and periods, and what to say about words that are almost one.
+//! The words for units and periods, and hints for words that are almost one of them.
 
 use super::Fault;
 use crate::abi::Meter;
 use crate::limit::rate::Period;
 
-/// How one unit converts into what its meter counts: `numerator / denominator` of it.
+/// A unit, as a fraction `numerator / denominator` of what its meter counts.
 #[derive(Clone, Copy)]
 pub(super) struct Unit {
     pub(super) meter: Meter,
@@ -56,7 +56,7 @@ const UNITS: &[(&str, Unit)] = &[
     ("Gbit", Unit::bits(K * K * K)),
 ];
 
-/// Spellings in which one letter's case decides between bytes and bits; never guess.
+/// Spellings in which the case of one letter decides between bytes and bits. They are refused, never guessed.
 const AMBIGUOUS: &[(&str, &str, &str)] = &[
     ("b", "B", "bit"),
     ("kb", "kB", "kbit"),
@@ -67,7 +67,7 @@ const AMBIGUOUS: &[(&str, &str, &str)] = &[
     ("gib", "GiB", "Gbit"),
 ];
 
-/// Spellings from elsewhere.
+/// Spellings that other tools use, and the right ones here.
 const FOREIGN: &[(&str, &str)] = &[
     ("k", "k"),
     ("m", "M"),

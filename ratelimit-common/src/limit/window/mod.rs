@@ -1,4 +1,4 @@
-//! Windows: so many units in so much time, counted instead of metered.
+//! Windows: limits that count units per period, instead of metering them.
 //!
 //! | algorithm | state | most in one real window | least |
 //! |---|---|---|---|
@@ -8,13 +8,13 @@
 //!
 //! "Real window" is any interval as long as the window, wherever it starts, of the clock readings by which the
 //! packets were judged. Windows are aligned to the zero of that clock: for the kernel the boot, not the wall clock.
-//! The `burst` of a [`Rate`](super::rate::Rate) plays no part: a window lets its whole limit through at once.
+//! The `burst` of a [`Rate`](super::rate::Rate) has no effect: a window admits its whole limit at once.
 //!
 //! # Several CPUs, and clocks that differ
-//! State is words of 64 bits, moved by compare-and-exchange. A word that is all zero was never used. A packet is
-//! charged to the window that its own clock reading lies in, or refused as *late* when another CPU has opened a later
-//! one; it never borrows from the later window, or an interval could hold three of them. That costs at most the
-//! packets that are under way on other CPUs while a window is opened.
+//! State is words of 64 bits, changed by compare-and-exchange. A word that is all zero was never used. A packet is
+//! charged to the window that its own clock reading lies in, or refused as *late* if another CPU has opened a later
+//! one; it is never charged to the later window, or an interval could hold three of them. That costs at most the
+//! packets in progress on other CPUs while a window is opened.
 //!
 //! # Counts in few bits
 //! A count has 32 bits, or 43 where the limit needs them. Byte limits beyond 2^43 count in units of up to 64 bytes: each
@@ -22,22 +22,22 @@
 //! in units of 4: a frame of 1514 bytes counts as 1516.
 //!
 //! # Window numbers in few bits
-//! What is left of the word numbers the window, or the sub-window, and wraps. With n numbers (2^31; 2^20 for large
-//! counts; weighted: 2^20 and 2^9), a word left alone for a multiple of n windows reads as written in this one, and for
+//! The other bits of the word number the window, or the sub-window, and wrap. With n numbers (2^31; 2^20 for large
+//! counts; weighted: 2^20 and 2^9), a word left alone for a multiple of n windows reads as written in this window, and for
 //! just under a multiple as *late*. Both admit less, never more, and end within a minute or the time that counts as
 //! ahead, whichever is longer: two windows, or 2 K sub-windows. At every other time the word reads as empty, as it
 //! should. For a window of 1 s and counts of 32 bits the first such moment comes after 68 years.
 //!
-//! The other side of this: a CPU must not sit on a clock reading for longer than that minute (weighted, with
+//! In return, a CPU must not use a clock reading for longer than that minute (weighted, with
 //! windows of 1 s and beyond 4 GB: 8 s). Beyond it, a newer word would look like an old one.
 //!
 //! # Changing a limit
-//! The limit itself is in the parameters and takes effect with the next packet. Words that were written with another
-//! window length or another layout mean nothing: [`Window::layout`] is what they must have in common, and where it differs a source begins afresh.
+//! The limit itself is a parameter and takes effect with the next packet. Words that were written with another
+//! window length or another layout mean nothing: [`Window::layout`] is what they must have in common, and if it differs, counting starts from zero.
 //!
 //! # Cost
-//! One 64-bit division a packet (about 10 ns), because nobody's window is a power of two. Times are plain nanoseconds and
-//! not the 1/256 ns of [`super::gcra`], which wrap after 2.28 years: a window number needs the whole of the clock.
+//! One 64-bit division a packet (about 10 ns), because no period is a power of two. Times are plain nanoseconds and
+//! not the 1/256 ns of [`super::gcra`], which wrap after 2.28 years: a window number needs the whole range of the clock.
 
 pub mod fixed;
 #[cfg(not(target_arch = "bpf"))]
@@ -52,36 +52,36 @@ pub use parameters::WindowError;
 use crate::abi_struct;
 
 abi_struct! {
-    /// One limit per window, for any of the algorithms; made by `Window::fixed`, `weighted` or `sliding`.
+    /// The parameters of one window, for any of the algorithms; made by `Window::fixed`, `weighted` or `sliding`.
     pub struct Window: 40 {
-        /// How long one window lasts, or one sub-window where there are some.
+        /// Length of one window in nanoseconds, or of one sub-window of a sliding window.
         pub length_ns: u64,
-        /// What one window admits, in units of 2^`shift`.
+        /// The amount that one window admits, in units of 2^`shift`.
         pub limit: u64,
-        /// 2^63 / `length_ns`, rounded up: saves the weighted form a second division.
+        /// 2^63 / `length_ns`, rounded up: saves the weighted window a second division.
         pub reciprocal: u64,
         /// Binary places that counts leave out.
         pub shift: u32,
         /// Bits of a count.
         pub count_bits: u32,
-        /// Windows that another CPU's clock may be ahead.
+        /// Windows by which another CPU's clock may be ahead.
         pub late: u32,
-        /// Binary places that the previous window's count leaves out, in the weighted form.
+        /// Binary places that the previous window's count leaves out, in a weighted window.
         pub previous_shift: u32,
     }
 }
 
-/// What became of one question to one word.
+/// The answer of a word to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowOutcome {
-    /// Conforms, if this word can still be stored.
+    /// The packet conforms, if this word can still be stored.
     Conforms {
         /// The word to store.
         word: u64,
     },
-    /// Does not conform. Nothing is to be stored, so a flood only reads.
+    /// The packet does not conform. Nothing is stored, so a flood only reads.
     Refused,
-    /// Does not conform: another CPU has opened a later window than the one this clock reading lies in.
+    /// The packet does not conform: another CPU has opened a later window than the one this clock reading lies in.
     Late,
 }
 
@@ -90,7 +90,7 @@ impl Window {
     pub const UNUSED: Self =
         Self { length_ns: 0, limit: 0, reciprocal: 0, shift: 0, count_bits: 0, late: 0, previous_shift: 0 };
 
-    /// What an amount counts as, rounded up, and never as nothing.
+    /// The count of an amount, in units of 2^`shift`, rounded up, and at least 1.
     #[inline(always)]
     pub const fn units(&self, amount: u64) -> u64 {
         let shift = self.shift & 63;
@@ -99,18 +99,18 @@ impl Window {
         if units == 0 { 1 } else { units }
     }
 
-    /// The limit in the units that the operator knows; below the one asked for by less than 2^shift.
+    /// The limit in the units of its meter; lower than the limit in the policy by less than 2^shift.
     pub const fn limit_amount(&self) -> u64 {
         self.limit << (self.shift & 63)
     }
 
-    /// Everything that the meaning of words depends on; the limit is not part of it. Words that were written under another layout must
-    /// not be read, or a source may be granted part of a limit afresh, or refused for a minute.
+    /// Everything that the meaning of words depends on, except the limit. Words that were written under another layout must
+    /// not be read, or a source may get a part of its limit twice, or be refused for a minute.
     pub const fn layout(&self) -> [u64; 4] {
         [self.length_ns, self.shift as u64, self.count_bits as u64, self.previous_shift as u64]
     }
 
-    /// The window that a moment lies in. No parameters that user space makes have length 0.
+    /// The number of the window that a time lies in. Parameters made by user space never have length 0.
     #[inline(always)]
     const fn index(&self, now_ns: u64) -> u64 {
         match now_ns.checked_div(self.length_ns) {

@@ -1,6 +1,6 @@
-//! From a rate in words ("5000 packets a minute") to the numbers that a window counts with.
+//! Turns a rate in words ("5000 packets a minute") into the parameters of a window.
 //!
-//! The amount becomes the limit, rounded down to the units it is counted in, and the period the window. Everything
+//! The amount becomes the limit, rounded down to the units it is counted in, and the period the length. Everything
 //! that the words cannot hold is refused here, with a sentence.
 
 use core::fmt;
@@ -10,32 +10,32 @@ use super::weighted::{MAX_PREVIOUS, PREVIOUS_BITS};
 use crate::abi::Meter;
 use crate::limit::rate::{FULL_FRAME, Rate};
 
-/// Bits of a count that leave the window number enough to never wrap in practice.
+/// Bits of a count that leave enough bits for window numbers not to wrap in practice.
 const SMALL_COUNT_BITS: u32 = 32;
 /// Bits of a count for large limits: 100 million packets a second for a day.
 const LARGE_COUNT_BITS: u32 = 43;
-/// Most binary places that a count of bytes leaves out: no more than the smallest frame.
+/// The most binary places that a count of bytes leaves out: its unit stays below the smallest frame.
 const MAX_SHIFT: u32 = 6;
 const MAX_COUNT: u64 = (1 << LARGE_COUNT_BITS) - 1;
 
-/// How long a CPU may sit on its clock reading.
+/// How long a CPU may use a clock reading, in nanoseconds.
 const LATE_NS: u64 = 60_000_000_000;
 
 /// Why a limit cannot be counted in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowError {
-    /// Nothing would ever pass.
+    /// The limit is 0, so nothing would ever pass.
     ZeroLimit,
-    /// More than a word can count to.
+    /// The limit is more than a word can count.
     TooLarge {
-        /// The meter it is in.
+        /// The meter of the limit.
         meter: Meter,
         /// The largest limit in this meter.
         max: u64,
     },
-    /// A byte limit that refuses every full-sized frame.
+    /// The limit in bytes is smaller than a full frame.
     BelowFrame {
-        /// The limit given.
+        /// The rejected limit in bytes.
         limit: u64,
     },
 }
@@ -92,8 +92,8 @@ impl Window {
     }
 }
 
-/// Windows that count as ahead: what takes [`LATE_NS`], but no more than one in 64 of all numbers, and at least twice
-/// round the words of a source.
+/// How many windows ahead still count as late: as many as [`LATE_NS`] has, but no more than one in 64 of all numbers, and at least twice
+/// the number of words of a source.
 fn late(length_ns: u64, index_bits: u32, words: u32) -> u32 {
     let most = (1 << index_bits >> 6).max(2 * words);
     LATE_NS.div_ceil(length_ns).clamp(2 * u64::from(words), u64::from(most)) as u32
@@ -167,7 +167,7 @@ mod tests {
             (142_857_143, 420),
             "seven parts are a second, rounded up"
         );
-        // What is remembered of the window before fits into twelve bits.
+        // The previous window's count is kept in twelve bits.
         let shifts = [MAX_PREVIOUS, MAX_PREVIOUS + 1, 2 * MAX_PREVIOUS, 2 * MAX_PREVIOUS + 1];
         assert_eq!(
             shifts.map(|amount| Window::weighted(&rate(amount)).unwrap().previous_shift),

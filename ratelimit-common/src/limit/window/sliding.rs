@@ -1,4 +1,4 @@
-//! Sliding window counter, sub-windows: K counters, of which the oldest counts in full although part of it has expired.
+//! Sliding window with sub-windows: K counters, of which the oldest counts in full although part of it has expired.
 //!
 //! ```text
 //!             |<-------------- one real window --------------->|
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! A sub-window lasts 1/(K - 1) of the window, rounded up to a nanosecond, and sub-window `s` is counted in word `s mod K`.
-//! A packet is admitted if the K latest sub-windows hold at most the limit with it.
+//! A packet is admitted if the K latest sub-windows, with it, hold at most the limit.
 //!
 //! # Bound
 //! **At most the limit in any real window**, both its ends included, with any number of CPUs. From below: a packet is
-//! refused for the limit only if the K sub-windows that end with its own hold more than the limit with it. So whoever
-//! keeps to the limit in every K/(K - 1) windows is never refused, and whoever always asks gets at least the limit
+//! refused for the limit only if the K sub-windows that end with its own would hold more than the limit with it. So a sender that
+//! keeps to the limit in every K/(K - 1) windows is never refused, and a sender that always sends gets at least the limit
 //! in each of them: 7/8 of the rate for K = 8, 59/60 for K = 60.
 //!
 //! # Several CPUs at an edge
@@ -26,10 +26,10 @@
 //!   absent ----------------- close --------------------+        a closed word is never charged again
 //! ```
 //!
-//! - Before a packet charges word s, it has seen each of the K - 1 words before it closed: it closes those that are not,
-//!   and also the absent ones, as empty. What it adds up can therefore not grow any more, and the exchange that charges
+//! - Before a packet charges word s, it has seen each of the K - 1 words before it closed: it closes those that are not closed,
+//!   and also the absent ones, as empty. Their sum can therefore not grow any more, and the exchange that charges
 //!   word s proves that this last one has not grown either.
-//! - A packet that finds its own word closed, or any of the words further on than it should be, is late and refused.
+//! - A packet that finds its own word closed, or any of the words further ahead than expected, is late and refused.
 //!
 //! So let p be the packet of a real window that was charged last to the latest sub-window s of that window's packets.
 //! All the others are in words s-K+1 to s, and p saw all of them: with p they are at most the limit.
@@ -58,24 +58,24 @@ pub trait Words {
     /// The word at `slot`, which is below the K that [`take`] was called with.
     fn load(&self, slot: usize) -> u64;
 
-    /// Stores `new` at `slot` if `seen` is there, in one step; else says what is there.
+    /// Stores `new` at `slot` in one step if the word there is `seen`; otherwise returns the word that is there.
     fn compare_exchange(&self, slot: usize, seen: u64, new: u64) -> Result<(), u64>;
 
-    /// The sum as it is. The kernel's verifier is made to forget how it came about: it would look at what follows once for each way.
+    /// Returns the sum. In the kernel program the verifier is made to forget how the sum came about: it would otherwise check the rest once for each way.
     #[inline(always)]
     fn forget(&self, sum: u64) -> u64 {
         sum
     }
 }
 
-/// Why a packet is not admitted.
+/// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The window is used up.
     Limit,
     /// Another CPU has opened a later sub-window than the one this clock reading lies in.
     Late,
-    /// Other CPUs were faster too often.
+    /// Other CPUs changed the word too often.
     Contended,
 }
 
@@ -85,12 +85,12 @@ pub struct Charge {
     slot: usize,
     index: u64,
     seen: u64,
-    /// What the closed words hold: it cannot change any more.
+    /// The sum of the closed words, which cannot change any more.
     others: u64,
     units: u64,
 }
 
-/// Admits a packet and charges it, or refuses it.
+/// Charges a packet if it conforms.
 #[inline(always)]
 pub fn take<const K: usize>(
     words: &impl Words,
@@ -104,7 +104,7 @@ pub fn take<const K: usize>(
     }
 }
 
-/// Whether a packet conforms; for packets that have to conform to other limits as well before any is charged.
+/// Whether a packet conforms; for packets that must conform to other limits too before any limit is charged.
 #[inline(always)]
 pub fn evaluate<const K: usize>(
     words: &impl Words,
@@ -124,14 +124,14 @@ pub fn evaluate<const K: usize>(
     let mut others: u64 = 0;
     for back in 0..K as u64 {
         if back > 0 {
-            // There is nothing before window 0.
+            // Window 0 has no window before it.
             let Some(earlier) = index.checked_sub(back) else { break };
             match close(words, window, self::slot::<K>(earlier), earlier) {
                 Ok(count) => others = words.forget(others.saturating_add(count)),
                 Err(refusal) => return Err(refusal),
             }
         }
-        // Inside the loop: whoever is over the limit need not look at the rest.
+        // Checked inside the loop: a packet over the limit need not read the other words.
         if others.saturating_add(count).saturating_add(units) > window.limit {
             return Err(Refusal::Limit);
         }
@@ -162,7 +162,7 @@ impl Charge {
     }
 }
 
-/// How much of the limit is used up, for people to read.
+/// How much of the limit is used up, in the units of the meter, for people to read.
 pub fn used<const K: usize>(words: &impl Words, window: &Window, now_ns: u64) -> u64 {
     let index = window.index(now_ns);
     let mut sum: u64 = 0;
@@ -180,7 +180,7 @@ const fn slot<const K: usize>(index: u64) -> usize {
     (index % K as u64) as usize
 }
 
-/// The count in a word that may be charged for sub-window `index`.
+/// The count in a word, if the word may be charged for sub-window `index`.
 #[inline(always)]
 const fn chargeable(word: u64, window: &Window, index: u64) -> Option<u64> {
     match read(word, window, index) {
@@ -190,7 +190,7 @@ const fn chargeable(word: u64, window: &Window, index: u64) -> Option<u64> {
     }
 }
 
-/// Makes sure that an earlier sub-window cannot be charged any more, and says what it holds.
+/// Closes an earlier sub-window, so that it cannot be charged any more, and returns its count.
 #[inline(always)]
 fn close(words: &impl Words, window: &Window, slot: usize, earlier: u64) -> Result<u64, Refusal> {
     let mut seen = words.load(slot);
@@ -209,7 +209,7 @@ fn close(words: &impl Words, window: &Window, slot: usize, earlier: u64) -> Resu
     Err(Refusal::Contended)
 }
 
-// In the kernel the words are in a map; see there.
+// In the kernel program the words are in a map, which has its own implementation.
 #[cfg(not(target_arch = "bpf"))]
 impl<const K: usize> Words for [core::sync::atomic::AtomicU64; K] {
     fn load(&self, slot: usize) -> u64 {
@@ -268,7 +268,7 @@ mod tests {
         for earlier in 0..8 {
             assert_eq!(take::<K>(&words, &window, at(earlier), 1), Err(Refusal::Late), "{earlier}");
         }
-        // Another CPU is at part 8 and has closed part 7 so far, in the word that this one takes for part -1.
+        // Another CPU is at part 8 and has closed part 7, in the word that this CPU takes for part -1.
         let words = empty();
         words[slot::<K>(1_007)].store(write(&window, 1_007, true, 2), core::sync::atomic::Ordering::Relaxed);
         assert_eq!(take::<K>(&words, &window, at(0), 1), Err(Refusal::Late));
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(used::<K>(&words, &window, now_ns), 7);
     }
 
-    /// Words that count how often somebody writes.
+    /// Words that count how often they are written.
     struct Watched([AtomicU64; K], Cell<u32>);
 
     impl Words for Watched {

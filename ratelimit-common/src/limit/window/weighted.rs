@@ -1,4 +1,4 @@
-//! Sliding window counter, weighted: this window's count and the previous one's, in one word.
+//! Weighted sliding window: this window's count and the previous one's, in one word.
 //!
 //! ```text
 //!         previous             current
@@ -10,21 +10,21 @@
 //!   estimate = current + previous x remaining / window, rounded up
 //! ```
 //!
-//! The estimate takes the previous window's packets as spread evenly. Whoever sends them all at its end gets more:
-//! limit at the end of one window, and `x` times the limit during the first part `x` of the next.
+//! The estimate assumes that the previous window's packets were spread evenly. A sender that sends them all at its end gets more:
+//! the limit at the end of one window, and `x` times the limit during the first part `x` of the next.
 //!
 //! Bound: at most the limit in every aligned window, and **at most 2 x limit - 1 in any real window**; an adversary comes
-//! as near to that as the rounding lets it. That is why this form is "soft". Evenly spread traffic is held to the limit.
+//! as near to that as the rounding lets it. That is why this window is "soft". Evenly spread traffic is held to the limit.
 //!
 //! From below: a packet is refused only if it is late or current + previous x remaining / window + amount exceeds the
-//! limit less 0.06 % of it and one unit, which is what the rounding costs. Up to a limit of 4095, one unit and a bit.
+//! limit less 0.06 % of it and one unit, which is the cost of rounding. Up to a limit of 4095, one unit and a bit.
 //!
 //! # The word
 //! ```text
 //!   63                    count_bits + 12      count_bits       0
 //!   | window number       |  previous          |  current       |
 //! ```
-//! The previous count keeps 12 bits, in units that the limit fills, rounded up. The window number has 20 bits left (at
+//! The previous count has 12 bits, in units chosen so that the limit fits, rounded up. The window number has the other 20 bits (at
 //! 1 s: 12 days), or 9 for large counts (at an hour: 21 days).
 //!
 //! # Worked numbers
@@ -44,15 +44,15 @@ const FRACTION_BITS: u32 = 16;
 /// Binary places of `Window::reciprocal` that the fraction leaves out.
 const FRACTION_SHIFT: u32 = 63 - FRACTION_BITS;
 
-/// The two counts as they stand in one window.
+/// The counts of this window and the one before, read from a word.
 #[derive(Clone, Copy)]
 struct Counts {
-    /// In units of 2^`previous_shift` counts.
+    /// The previous window's count, in units of 2^`previous_shift` counts.
     previous: u64,
     current: u64,
 }
 
-/// Asks the window `word` for `amount` at time `now_ns`.
+/// Evaluates a charge of `amount` to the window `word` at time `now_ns`.
 #[inline(always)]
 pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> WindowOutcome {
     let index = window.index(now_ns);
@@ -66,7 +66,7 @@ pub const fn take(word: u64, window: &Window, now_ns: u64, amount: u64) -> Windo
     WindowOutcome::Conforms { word: (((index << PREVIOUS_BITS) | counts.previous) << bits) | current }
 }
 
-/// How much of the limit is used up by the estimate, for people to read.
+/// How much of the limit is used up by the estimate, in the units of the meter, for people to read.
 pub const fn used(word: u64, window: &Window, now_ns: u64) -> u64 {
     let index = window.index(now_ns);
     match read(word, window, index) {
@@ -77,7 +77,7 @@ pub const fn used(word: u64, window: &Window, now_ns: u64) -> u64 {
     }
 }
 
-/// The counts as seen from window `index`; `None` if the word is of a later one.
+/// The counts as seen from window `index`; `None` if the word is of a later window.
 #[inline(always)]
 const fn read(word: u64, window: &Window, index: u64) -> Option<Counts> {
     if word == 0 {
@@ -95,8 +95,8 @@ const fn read(word: u64, window: &Window, index: u64) -> Option<Counts> {
     }
 }
 
-/// A count that has become the previous one, rounded up. It is above what fits only after the limit was lowered, and
-/// what fits is at least the limit.
+/// The count of a window that has become the previous one, rounded up. It can be too large for its bits only after the limit was lowered, and then it
+/// is cut to at least the limit.
 #[inline(always)]
 const fn as_previous(count: u64, window: &Window) -> u64 {
     let shift = window.previous_shift & 63;

@@ -1,4 +1,4 @@
-//! Window numbers that wrap, and the word of a window number, a mark and a count.
+//! Window numbers that wrap, and words that have a window number, a mark and a count.
 //!
 //! ```text
 //!   63                      count_bits                       0
@@ -7,16 +7,16 @@
 
 use super::Window;
 
-/// Where the window of a word lies in time, seen from the window that is asked about.
+/// The window of a word in relation to the window in question.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
-    /// The word has the window that is asked about.
+    /// The word is of the window in question.
     Same,
-    /// The word has the window before that.
+    /// The word is of the window before the one in question.
     Previous,
-    /// The word has an earlier window, or was never written.
+    /// The word is of an earlier window, or was never written.
     Old,
-    /// The word has a later window: the clock of another CPU is ahead.
+    /// The word is of a later window: the clock of another CPU is ahead.
     Ahead,
 }
 
@@ -26,7 +26,7 @@ pub(super) const fn age(of: u64, index: u64, bits: u32, late: u32) -> Age {
     let mask = (1_u64 << (bits & 63)) - 1;
     match index.wrapping_sub(of) & mask {
         0 => Age::Same,
-        // Before Previous: with one window of lateness at least, no circle is so small that they meet.
+        // Tested before `Previous`: with at least one window of lateness, no circle is so small that the two meet.
         back if back > mask.wrapping_sub(late as u64) => Age::Ahead,
         1 => Age::Previous,
         _ => Age::Old,
@@ -46,12 +46,12 @@ pub(super) struct Slot {
 pub(super) const fn read(word: u64, window: &Window, index: u64) -> Slot {
     let bits = window.count_bits & 63;
     let count = word & ((1 << bits) - 1);
-    // Zero would otherwise be window 0, which shortly before a wrap is ahead.
+    // A zero word would otherwise be of window 0, which shortly before a wrap is ahead.
     let age = if word == 0 { Age::Old } else { age(word >> 1 >> bits, index, 63 - bits, window.late) };
     Slot { age, marked: (word >> bits) & 1 != 0, count }
 }
 
-/// Puts a word together. The count fits: it was compared with a limit that does.
+/// The word of a window number, a mark and a count. The count fits, because it was compared with a limit that fits.
 #[inline(always)]
 pub(super) const fn write(window: &Window, index: u64, marked: bool, count: u64) -> u64 {
     let bits = window.count_bits & 63;
@@ -64,7 +64,7 @@ mod tests {
     use crate::abi::Meter;
     use crate::limit::{manner::Manner, rate::Period, rate::Rate};
 
-    /// Windows of a second whose counts have 32 bits, and 43.
+    /// Windows of one second whose counts have 32 bits, and 43.
     fn windows() -> [Window; 2] {
         [100, 1 << 40].map(|amount| {
             let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);

@@ -4,8 +4,8 @@ use ratelimit_common::limit::aggregation;
 
 use super::*;
 
-/// Frames of a crowded neighbourhood: more sources than entries and cells tell apart, some with an account, some who are over their own limit, and some who
-/// showed a connection.
+/// A random frame of a crowded prefix: more sources than entries and cells can tell apart, some of them tracked, some over their own limit, and some
+/// proven.
 fn neighbour(dice: &mut Dice) -> Vec<u8> {
     let source = match dice.below(8) {
         0 => [30, 1],
@@ -113,7 +113,7 @@ fn a_source_of_a_crowded_prefix_is_refused_before_it_is_looked_up_and_whoever_is
     assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
     let [real, other, segment] = [udp([30, 1], 53, 8), udp([30, 9], 53, 8), tcp([30, 1], 53, 0x10)];
     host.proof.set(Proof::Nothing);
-    // Until nothing is left for whoever is not proven.
+    // Until nothing is left for sources that are not proven.
     let refused = (0..4_000_u32)
         .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
     assert!(refused.count() > 1_000);
@@ -122,7 +122,7 @@ fn a_source_of_a_crowded_prefix_is_refused_before_it_is_looked_up_and_whoever_is
     assert_eq!(host.reason(&segment), Reason::Conforming, "its prefix keeps something back for it");
     assert_eq!(taken(&host, &real), (Reason::Conforming, false));
     assert_eq!(taken(&host, &other), (Reason::LimitPrefix, true));
-    // Ten minutes later nobody remembers that it was real.
+    // Ten minutes later, nothing shows that the source was proven.
     host.wait_ms(700_000);
     let refused = (0..4_000_u32)
         .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
@@ -185,13 +185,13 @@ fn two_squeezed_prefixes_that_share_a_cell_are_both_remembered() {
         host.wait_ms(u64::from(dice.below(8) == 0) * 4);
         !taken(&host, &frame).1
     };
-    // Until both squeeze.
+    // Until both prefixes squeeze their sources.
     let _used_up: Vec<_> = (0..2_000).map(|_| behind_the_lane()).collect();
     let behind = (0..2_000).filter(|_| behind_the_lane()).count();
     assert!(behind < 200, "{behind} of 2000 took the long way: {pair:?}");
 }
 
-/// A fragment costs its prefix more than other packets where fragments have a limit. The coarse clock is behind the precise one, which decides.
+/// A fragment costs its prefix more than other packets if fragments have a limit. The coarse clock is behind the precise one, which decides.
 #[test]
 fn a_prefix_with_too_little_for_a_fragment_admits_other_packets_by_either_clock() {
     for clock in [Clock::Coarse, Clock::Precise] {
@@ -202,7 +202,7 @@ fn a_prefix_with_too_little_for_a_fragment_admits_other_packets_by_either_clock(
         let host = host(policy);
         host.lag_ns.set(3_000_000);
         assert!((0..=255).any(|last| host.reason(&udp([30, last], 53, 8)) == Reason::LimitPrefix));
-        // Two packets of a quarter of a second each, and no fragment of one and two thirds.
+        // Room for two packets of a quarter of a second each, but not for a fragment of one and two thirds.
         host.wait_ms(520);
         let payload = [0; 8].to_vec();
         let fragment =

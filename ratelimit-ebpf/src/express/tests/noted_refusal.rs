@@ -9,13 +9,13 @@ fn a_packet_like_a_noted_one_is_refused_without_a_look_at_its_source_until_the_c
     let frame = udp([1, 1], SERVED, 8);
     host.passed(&frame, 200);
     assert_eq!(taken(&host, &frame), (Reason::LimitPackets, true));
-    // Nothing is known of anybody any more, but what this CPU noted down.
+    // Every negative entry is gone; only the CPU's note is left.
     for place in 0..prefilter::NEGATIVE_PLACES as u32 {
         host.store(host.negative_entry(place).unwrap(), 0);
     }
     assert!(looked_at_by_note(&host, &frame), "the same packet");
     assert!(looked_at_by_note(&host, &udp([1, 1], SERVED, 600)), "a longer one");
-    // An address of the other family that has the same first word as the source, and nothing behind it.
+    // An IPv6 address whose first word is that of the source, and whose second word is zero.
     let mut v6 = IpFrame {
         source: [1, 1],
         is_v6: true,
@@ -72,7 +72,7 @@ fn what_a_total_in_bytes_or_a_prefix_refuses_is_not_noted_down() {
     }
 }
 
-/// Its own limits may be what refuses it next.
+/// The source's own limits may refuse it next.
 #[test]
 fn whoever_is_admitted_elsewhere_is_no_longer_refused_by_what_was_noted_down_of_a_total() {
     let mut policy = policy();
@@ -88,7 +88,7 @@ fn whoever_is_admitted_elsewhere_is_no_longer_refused_by_what_was_noted_down_of_
     assert!(!looked_at_by_note(&host, &served));
 }
 
-/// Whether a frame is refused for what was noted down.
+/// Whether a frame is refused by the note.
 fn looked_at_by_note(host: &TestHost, frame: &[u8]) -> bool {
     let (frame, now_ns) = (Frame::new(Link::Ethernet, frame), host.now_ns.get());
     let Some((family, at)) = network(&frame) else { return false };

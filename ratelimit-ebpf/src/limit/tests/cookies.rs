@@ -1,4 +1,4 @@
-//! When SYNs are answered with cookies, and what that costs.
+//! When SYNs are answered with cookies, and what the answers cost the source.
 
 extern crate std;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const ACK: u8 = 0x10;
 
-/// A service that answers SYNs with cookies beyond two a second.
+/// A host whose service answers SYNs with cookies above two a second.
 fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(rates);
@@ -70,11 +70,11 @@ fn a_flood_that_goes_on_moves_the_end_of_cookies_about_once_a_second() {
 fn an_answer_costs_its_source_a_packet_and_no_connection() {
     let host = host(&["6 packets/day", "2 syns/day"]);
     use Reason::{Conforming, CookieSent, LimitPackets};
-    // By others: from here on it is defended.
+    // SYNs of other sources: after these, SYNs are answered with cookies.
     assert_eq!([8, 9, 10].map(|last| host.reason(&syn(last))), [Conforming, Conforming, CookieSent]);
     let mine: [Reason; 7] = reasons(&host, &syn(1));
     assert_eq!(mine, [CookieSent, CookieSent, CookieSent, CookieSent, CookieSent, CookieSent, LimitPackets]);
-    // The connection is paid for when the answer comes back.
+    // The connection is charged when the acknowledgement of the answer comes.
     let host = self::host(&["60 packets/day", "2 syns/day"]);
     assert_eq!([8, 9, 10].map(|last| host.reason(&syn(last))), [Conforming, Conforming, CookieSent]);
     host.proof.set(Proof::Cookie);
@@ -112,7 +112,7 @@ fn whoever_there_is_no_room_for_is_answered_all_the_same() {
     per_source.policy.prefilter.new_sources = limit("2 packets/day");
     assert_eq!(per_source.reason(&syn(1)), Reason::Conforming, "both accounts");
     assert_eq!(reasons(&per_source, &syn(2)), [Reason::NewSourceBudget, Reason::CookieSent]);
-    // The cell of the source has something for it, and the service has no room for an account.
+    // The cell of the source has something left, and the service has no room for an entry.
     let mut at_the_service = self::host(&[]);
     at_the_service.policy.source.set = prefiltered(&["800 packets/day"]);
     at_the_service.policy.services[0].per_source = set(&["100 packets/day"]);
@@ -170,7 +170,7 @@ fn a_connection_makes_its_source_proven_and_known_whatever_the_budget() {
     assert_eq!(host.reason(&tcp([0, 1], PORT, ACK)), Reason::Conforming);
     assert_eq!(host.rows(WordTable::Source), 1);
     assert_eq!(host.load((WordTable::Source, 4)), host.now_q8() + PROVEN_Q8);
-    // Again, and later: it is remembered anew.
+    // Shown again later, the proof is remembered for longer.
     host.wait_ms(1_000);
     assert_eq!(host.reason(&tcp([0, 1], PORT, ACK)), Reason::Conforming);
     assert_eq!(host.load((WordTable::Source, 4)), host.now_q8() + PROVEN_Q8);
@@ -187,7 +187,7 @@ fn who_is_proven_finds_what_untracked_sources_may_not_have() {
     host.policy.services[0].totals[0] = total("8 packets/day");
     host.passed(&syn(9), 3);
     host.proof.set(Proof::Handshake);
-    // Two SYNs were let through.
+    // Two SYNs passed.
     let untracked = (20..40).filter(|last| host.reason(&tcp([0, *last], PORT, ACK)) == Reason::Conforming);
     assert_eq!(untracked.count(), 4);
     host.proof.set(Proof::Connection);
@@ -255,7 +255,7 @@ fn what_a_client_offers_is_taken_up_unless_the_kernel_of_this_host_would_not_rem
     let header = [0xc0, 1, 0, PORT as u8, 0, 0, 0, 7, 0, 0, 0, 0, 0xa0, SYN, 0xff, 0xff, 0, 0, 0, 0];
     let payload = [&header[..], &options].concat();
     let frame = IpFrame { source: [0, 1], is_v6: false, protocol: 6, fragment: 0, payload }.frame();
-    // Words of the answer's TCP header: five, and one for the largest segment.
+    // Words of the answer's TCP header: five, and one for the MSS.
     for (window_scale, words) in [(NO_TCP_OPTIONS, 6..=6), (7, 7..=15)] {
         let mut host = host(&["1000 packets/s"]);
         host.policy.window_scale = window_scale;

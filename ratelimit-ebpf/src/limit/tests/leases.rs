@@ -1,15 +1,15 @@
-//! Limits of users that hold on all hosts together.
+//! Leased limits of users, which hold on all hosts together.
 
 use ratelimit_common::abi::{Lease, LimitSet, Reason, lease::lease_place, limit::leased};
 
 use super::with_user;
 use crate::testbed::{SECOND_Q8, SYN, TestHost, empty, limit, set, tcp, udp};
 
-/// A user of 10.0.0.1 with these limits, all of which hold on all hosts, and whose buckets have nothing.
+/// A host with a user of 10.0.0.1 with these limits, all of them leased, and with empty buckets.
 fn host(rates: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000000 packets/s"]);
-    // By addition: what a test has lost to another CPU is an exchange of a lease.
+    // Source limits are charged by addition, so that an exchange that a test loses is one of a lease.
     policy.source.set.adds |= 1;
     let mut host = TestHost::new(policy);
     with_user(&mut host, [0, 1]);
@@ -75,7 +75,7 @@ fn what_no_lease_covers_the_bucket_of_this_host_may_have() {
     lease(&host, 0, 3);
     let frame = udp([0, 1], 53, 8);
     assert_eq!(host.passed(&frame, 9), 5, "three by the lease and two by the bucket");
-    // A lease that another CPU spends at the same moment is left to it.
+    // A lease that another CPU is spending at the same moment is not waited for.
     lease(&host, 0, 4);
     host.lost_races.set(4);
     assert_eq!(host.reason(&frame), Reason::LimitUser);

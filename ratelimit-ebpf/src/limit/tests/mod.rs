@@ -1,4 +1,4 @@
-//! The limits as packets meet them, on a host whose tables, clocks and sockets are numbers of a test.
+//! The limits from the view of packets, on a host whose tables, clocks and sockets a test sets.
 
 mod cookies;
 mod leases;
@@ -19,7 +19,7 @@ use crate::{packet::Address, testbed::TestHost};
 /// The port of the service of a test.
 const PORT: u16 = 80;
 
-/// Gives a policy a service at [`PORT`], for datagrams and segments.
+/// Adds a service at [`PORT`] to a policy, over UDP and TCP.
 fn with_service(policy: &mut Policy, service: Service) {
     policy.service_count = 1;
     policy.services[0] = service;
@@ -28,14 +28,14 @@ fn with_service(policy: &mut Policy, service: Service) {
     }
 }
 
-/// Gives 10.0.x.y to the first user.
+/// Makes 10.0.x.y an address of the first user.
 fn with_user(host: &mut TestHost, [net, last]: [u8; 2]) {
     host.policy.user_count = 1;
     let address = Address::v4(u32::from_ne_bytes([10, 0, net, last]));
     host.list(address.key, ListEntry { user: 1, ..ListEntry::EMPTY });
 }
 
-/// The reasons of so many frames.
+/// The reasons of `N` equal frames, one after the other.
 fn reasons<const N: usize>(host: &TestHost, frame: &[u8]) -> [Reason; N] {
     [(); N].map(|()| host.reason(frame))
 }

@@ -1,4 +1,4 @@
-//! The prefixes around sources.
+//! Prefix aggregation.
 
 extern crate std;
 
@@ -11,7 +11,7 @@ use crate::{
     testbed::{IpFrame, TestHost, WordTable, aggregated, empty, prefiltered, set, udp},
 };
 
-/// Sources have ten packets at once and ten a second, and each /24 has as much as two of them.
+/// A host whose sources may send ten packets at once and ten a second, and each /24 twice as much.
 fn host() -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/s burst 10"]);
@@ -23,13 +23,13 @@ fn host() -> TestHost {
 fn a_prefix_that_is_in_use_never_begins_again_with_its_cell() {
     let host = host();
     let mut admitted = 0;
-    // A minute of addresses that change all the time.
+    // A minute of packets whose addresses change all the time.
     for round in 0..6_000_u32 {
         admitted += u32::from(host.reason(&udp([7, round as u8], 53, 8)) == Reason::Conforming);
         host.wait_ms(10);
     }
     assert_eq!(host.rows(WordTable::Prefix), 1);
-    // Twice the rate for a minute, and three quarters of twice the burst for those who prove nothing.
+    // Twice the rate for a minute, and three quarters of twice the burst for sources that are not proven.
     let bound = 60 * 20 + 15;
     assert!((1_190..=bound).contains(&admitted), "{admitted} of at most {bound}");
 }
@@ -57,7 +57,7 @@ fn without_a_budget_for_newcomers_a_prefix_still_has_what_its_cell_gives() {
     let host = TestHost::new(policy);
     let reasons: Vec<Reason> = (0..40).map(|last| host.reason(&udp([7, last], 53, 8))).collect();
     let admitted = reasons.iter().filter(|reason| **reason == Reason::Conforming).count();
-    // An eighth of what the prefix may have, which is twice what a source may have.
+    // An eighth of what the prefix may send, which is twice what a source may send.
     assert_eq!(admitted, 20, "{reasons:?}");
     assert!(reasons[20..].iter().all(|reason| *reason == Reason::LimitPrefix), "{reasons:?}");
 }
@@ -66,7 +66,7 @@ fn without_a_budget_for_newcomers_a_prefix_still_has_what_its_cell_gives() {
 fn prefixes_of_both_families_have_names_of_their_own() {
     let mut host = host();
     let level = host.policy.aggregation.prefix_levels[0][0];
-    // The /56 around an IPv6 source, twice its limits.
+    // The /56 around an IPv6 source, with twice its limits.
     let mask_hi = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0]);
     host.policy.aggregation.prefix_levels[1][0] = PrefixLevel { mask_hi, mask_lo: 0, ..level };
     let payload = udp([0, 0], 53, 8)[34..].to_vec();
@@ -84,7 +84,7 @@ fn prefixes_of_both_families_have_names_of_their_own() {
 fn a_prefix_without_room_for_an_account_has_what_its_cell_gives() {
     let host = host();
     host.full.set(true);
-    // Sources need accounts too: without a prefilter there is none for them either.
+    // Without a prefilter, sources need entries too.
     assert_eq!(host.reason(&udp([7, 1], 53, 8)), Reason::TableFull);
     let mut policy = empty();
     policy.source.set = prefiltered(&["80 packets/s burst 80"]);
@@ -107,7 +107,7 @@ fn in_a_crowded_prefix_whoever_asks_for_little_gets_it_and_whoever_floods_does_n
     let (mut quiet, mut loud) = (0, 0);
     for _ in 0..500 {
         host.wait_ms(10);
-        // Nine neighbours that send as much as they can; one that sends twice a second.
+        // Nine neighbours send as much as they can, and one sends twice a second.
         for last in 1..10 {
             loud += host.passed(&udp([7, last], 53, 8), 3);
         }

@@ -35,7 +35,7 @@ fn host(rates: &[&str]) -> TestHost {
     host
 }
 
-/// Has the service answer with cookies, by a source that no test asks about.
+/// Makes the service answer with cookies, by SYNs of sources that the tests do not use.
 fn attack(host: &TestHost) {
     for last in [250, 251] {
         host.end(&tcp([9, last], PORT, SYN));
@@ -114,7 +114,7 @@ fn who_has_an_account_is_asked_for_a_connection_when_its_prefix_refuses_and_not_
     let mut host = TestHost::new(policy);
     host.programs = vec![Successor::Prove];
     let segment = tcp([0, 1], PORT, ACK);
-    // Its first packet is an untracked source's, and untracked sources are asked.
+    // The first packet is of an untracked source, and untracked sources are asked for a connection.
     assert_eq!(reasons(&host, &segment), [Reason::Conforming, Reason::Conforming, Reason::ServiceTotal]);
     assert!(host.handed_over.borrow().is_empty(), "it would help nobody");
     let mut policy = empty();
@@ -134,7 +134,7 @@ fn who_has_an_account_is_asked_for_a_connection_when_its_prefix_refuses_and_not_
 
 #[test]
 fn who_has_shown_a_connection_is_no_longer_known_as_refused_for_its_prefix() {
-    // Where a total may refuse first, it is remembered of each source that a prefix refused it; elsewhere the prefix itself is asked first.
+    // If a total may refuse first, a prefix's refusal is remembered for each source; otherwise the prefix is checked before the source.
     for (host_totals, refused) in [(1, Some(NegativeCause::Shared)), (0, None)] {
         let mut policy = empty();
         policy.source.set = prefiltered(&["16 packets/day"]);
@@ -155,7 +155,7 @@ fn who_has_shown_a_connection_is_no_longer_known_as_refused_for_its_prefix() {
         assert_eq!(host.reason(&segment), Reason::LimitPrefix, "no connection");
         assert_eq!(known(&host), refused);
         host.proof.set(Proof::Connection);
-        // Who was asked a moment ago is asked again when there is an allowance.
+        // A source that was asked a moment ago is asked again when the budget has room.
         host.wait_ms(10_000);
         while host.reason(&datagram) == Reason::Conforming {}
         assert_eq!((host.reason(&segment), known(&host)), (Reason::Conforming, None));

@@ -1,4 +1,4 @@
-//! What one source may have: its buckets, the cell in front of them, and what is remembered of refusals.
+//! Limits of one source: its buckets, its cell, and the negative cache.
 
 extern crate std;
 
@@ -32,13 +32,13 @@ fn host(set: LimitSet) -> TestHost {
     TestHost::new(policy)
 }
 
-/// The bucket of the only source.
+/// The word of a limit of the only source.
 fn word(host: &TestHost, limit: u64) -> u64 {
     assert_eq!(host.rows(WordTable::Source), 1);
     host.load((WordTable::Source, limit))
 }
 
-/// A packet of IPv4 that is a piece of a larger one.
+/// An IPv4 fragment.
 fn fragment() -> Vec<u8> {
     IpFrame {
         source: [0, 1],
@@ -119,7 +119,7 @@ fn a_cell_gives_an_eighth_and_the_entry_behind_it_the_rest() {
     assert_eq!(*host.noted.borrow(), [Event::Promoted]);
     assert_eq!(host.passed(&frame, 200), 69);
     assert_eq!(host.rows(WordTable::Source), 1);
-    // A day later it begins again with its cell, and with nothing more than it had in all.
+    // A day later the source begins again with its cell, and gets no more in all than it may.
     host.wait_ms(2 * 86_400_000);
     assert_eq!(host.passed(&frame, 200), 80);
 }
@@ -169,13 +169,13 @@ fn a_refusal_is_remembered_under_the_policy_that_made_it_and_names_its_meter() {
         host.policy.source.set.prefilter_tolerance_q8 = limit(rates[0]).cost_fp;
         let frame = udp([0, 1], 53, 8);
         while host.reason(&frame) == Reason::Conforming {}
-        // What the table says is not asked any more.
+        // The table is not looked into any more.
         host.evict(WordTable::Source);
         assert_eq!(reasons(&host, &frame), [reason; 3], "{rates:?}");
         assert_eq!(host.rows(WordTable::Source), 0, "{rates:?}");
         host.policy.generation += 1;
         assert_eq!((host.reason(&frame), host.rows(WordTable::Source)), (Reason::Conforming, 1), "{rates:?}");
-        // At most 268 ms long, whatever the limit.
+        // For at most 268 ms, whatever the limit.
         while host.reason(&frame) == Reason::Conforming {}
         host.evict(WordTable::Source);
         assert_eq!(host.reason(&frame), reason);
@@ -232,7 +232,7 @@ fn where_there_is_room_to_add_a_bucket_in_use_is_charged_by_addition() {
     assert_eq!((host.lost_races.get(), word(&host, 0)), (100, host.now_q8() + SECOND_Q8));
     host.wait_ms(100);
     assert_eq!(host.passed(&frame, 50), 1);
-    // Each limit for itself.
+    // Each limit of a set has its own way of charging.
     let mut two = self::host(set(&["10 packets/s burst 10", "5 packets/s burst 5"]));
     two.policy.source.set.adds |= 0b10;
     assert_eq!(two.passed(&frame, 1), 1);
@@ -241,7 +241,7 @@ fn where_there_is_room_to_add_a_bucket_in_use_is_charged_by_addition() {
     two.policy.source.set.adds |= 0b11;
     two.lost_races.set(100);
     assert_eq!((two.passed(&frame, 50), two.lost_races.get()), (4, 100));
-    // One that is full again starts by exchange.
+    // A bucket that is full again starts by exchange.
     host.wait_ms(5_000);
     assert_eq!(host.reason(&frame), Reason::Contended);
     host.lost_races.set(0);
@@ -260,7 +260,7 @@ fn a_bucket_from_a_slower_limit_is_settled_to_be_empty_under_the_new_one() {
     assert_eq!(host.passed(&frame, 9), 1);
 }
 
-/// A soft limit of four with a margin of two more.
+/// A soft limit of four packets with a margin of two more.
 fn soft(held: u32) -> LimitSet {
     let mut set = set(&["4 packets/day", "6 packets/day"]);
     set.limits[0].frac_bits |= SOFT | held;
@@ -427,7 +427,7 @@ fn an_entry_that_another_cpu_has_made_first_is_used() {
     let host = host(prefiltered(&["80 packets/day"]));
     let frame = udp([0, 1], 53, 8);
     assert_eq!(host.passed(&frame, 11), 11);
-    // The cell forgets; the entry is still there when one is made.
+    // The mark of the cell is cleared; the old entry is still there when a new one is needed.
     let cell = prefilter::cell_index(Sender::of(&host, &host.policy, &packet(&frame)).hash);
     host.track_until(cell, 0);
     let address = Address::v4(u32::from_ne_bytes([10, 0, 0, 1])).key;

@@ -1,4 +1,4 @@
-//! What a service and the host may have from everybody.
+//! Totals of a service and of the host.
 
 use ratelimit_common::abi::{Reason, Service, Share, service::Party};
 
@@ -9,7 +9,7 @@ use crate::{
     testbed::{TestHost, WordTable, empty, prefiltered, set, tcp, total, udp},
 };
 
-/// A service with these totals, on a host whose sources have plenty.
+/// A service with these totals, on a host whose sources have high limits.
 fn host(totals: &[&str]) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["1000000 packets/s"]);
@@ -34,10 +34,10 @@ fn every_limit_of_a_total_is_spent() {
 fn who_has_an_account_finds_what_untracked_sources_may_not_have() {
     let mut host = host(&["8 packets/day"]);
     host.policy.source.set = prefiltered(&["800 packets/day"]);
-    // Untracked sources have three quarters.
+    // Untracked sources may use three quarters.
     let untracked = (0..20).filter(|last| host.reason(&udp([1, *last], PORT, 8)) == Reason::Conforming);
     assert_eq!(untracked.count(), 6);
-    // Whoever has an account with this host has the rest: elsewhere it had more than its cell gives.
+    // The tracked source may use the rest: it got its entry by sending more, elsewhere, than its cell gives.
     assert_eq!(host.passed(&udp([0, 1], 53, 8), 200), 200);
     assert_eq!(host.passed(&udp([0, 1], PORT, 8), 9), 2);
     assert_eq!(host.reason(&udp([0, 1], PORT, 8)), Reason::ServiceTotal);
@@ -56,7 +56,7 @@ fn this_cpu_takes_a_portion_at_a_time_and_spends_it_by_itself() {
         assert_eq!(host.reason(&frame), Reason::Conforming);
         *take = taken(&host);
     }
-    // The first packet is an untracked source's, and untracked sources have a pool of their own.
+    // The first packet is of an untracked source, and untracked sources have a pool of their own.
     assert_eq!(takes[..12], [10, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 30]);
     assert_eq!(takes[21], 40);
     assert_eq!(host.load((WordTable::Share, 0)), 9 * cost, "of untracked sources");
@@ -69,7 +69,7 @@ fn a_total_that_is_known_to_be_spent_is_not_asked_again_until_there_is_more() {
     let host = host(&["10 packets/s burst 10"]);
     let frame = udp([0, 1], PORT, 8);
     assert_eq!(host.passed(&frame, 50), 10);
-    // Somebody else gives everything back: this CPU knows nothing of it.
+    // The bucket is refilled from outside: this CPU does not know of it.
     host.store((WordTable::Total, 0), 0);
     assert_eq!(host.reason(&frame), Reason::ServiceTotal);
     host.wait_ms(100);
@@ -84,7 +84,7 @@ fn a_cpu_that_holds_exactly_what_a_packet_costs_needs_nobody_and_knows_of_no_end
     let price = host.policy.services[0].totals[0].limit.cost_fp;
     let (now_q8, later) = (host.now_q8(), host.now_q8() + 5);
     let [untracked, tracked] = [Party::Untracked, Party::Tracked].map(|party| Share::place(0, party));
-    // Who asks, what lies with the CPU for the untracked and for the tracked, until when nothing more is given, and what the CPU knows.
+    // The columns: the party that asks, the CPU's pool for untracked and for tracked sources, until when the bucket refuses more, and what the CPU knows.
     for (party, for_untracked, for_tracked, until, spent, holds) in [
         (Party::Untracked, price - 1, 0, later, Some(later), false),
         (Party::Untracked, price, 0, later, None, true),
@@ -132,12 +132,12 @@ fn most_packets_of_a_spoofed_flood_end_before_anything_is_looked_up() {
         let ends: [Reason; 9] = core::array::from_fn(|last| host.reason(&from(last as u8)));
         assert_eq!(ends[..6], [Reason::Conforming; 6]);
         assert_eq!(ends[6..], [reason; 3]);
-        // The seventh was told of; the next were refused before that.
+        // The daemon was told of the seventh packet; the next ones were refused before a report.
         assert_eq!(host.told.borrow().len(), 1);
-        // Not so for TCP, which may belong to a connection.
+        // TCP packets are reported, because they may belong to a connection.
         assert_eq!(host.reason(&tcp([3, 77], PORT, 0x10)), reason);
         assert_eq!(host.told.borrow().len(), 2);
-        // Nor for whoever has an account.
+        // Packets of tracked sources are reported too.
         assert_eq!(host.reason(&from(9)), reason);
         assert_eq!(host.told.borrow().len(), 2);
     }

@@ -1,4 +1,4 @@
-//! What a user may have with all its addresses, and what one source may have of a service.
+//! Limits of a user over all its addresses, and limits of a service for each source.
 
 use ratelimit_common::abi::{
     LimitSet, ListEntry, Reason, Service,
@@ -41,7 +41,7 @@ fn a_policy_without_users_asks_for_none() {
     assert_eq!(host.passed(&udp([0, 1], 53, 8), 20), 10);
 }
 
-/// A service of which one source has three packets a day, of ten in all.
+/// A host with a service of which one source may use three packets a day, of ten in all.
 fn with_part(of_service: LimitSet) -> TestHost {
     let mut policy = empty();
     policy.source.set = set(&["10 packets/day"]);
@@ -99,7 +99,7 @@ fn windows_of_sources_services_and_users_are_counted_apart() {
     assert_eq!(host.passed(&udp([0, 2], 53, 8), 50), 5);
     assert_eq!(host.reason(&udp([0, 2], 53, 8)), Reason::LimitUser);
     assert_ne!(host.load((WordTable::UserWindow, 0)), 0, "the first place of the first user");
-    // The second window of a second user, whom the first has left nothing of.
+    // The second window of a second user, which the first user does not share.
     let address = Address::v4(u32::from_ne_bytes([10, 0, 0, 3]));
     host.list(address.key, ListEntry { user: 2, ..ListEntry::EMPTY });
     host.policy.user_count = 2;

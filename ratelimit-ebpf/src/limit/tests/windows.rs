@@ -4,7 +4,7 @@ use ratelimit_common::abi::{LimitSet, Reason, window::WindowKind};
 
 use crate::testbed::{SECOND_NS, TestHost, WordTable, empty, limit, udp, window};
 
-/// A host whose sources have three packets a second, counted in windows.
+/// A host whose sources may send three packets a second, counted in windows.
 fn host(kind: WindowKind) -> TestHost {
     let mut policy = empty();
     policy.window_count = 1;
@@ -20,7 +20,7 @@ fn the_edge_of_a_window_is_a_moment_of_the_precise_clock() {
     host.lag_ns.set(4_000_000);
     host.now_ns.set(200 * SECOND_NS - 1);
     assert_eq!(host.passed(&frame, 10), 3);
-    // The coarse clock is still in the window before.
+    // The coarse clock is still in the window before this one.
     host.now_ns.set(200 * SECOND_NS);
     assert_eq!(host.passed(&frame, 10), 3, "a window has begun");
     host.now_ns.set(201 * SECOND_NS - 1);
@@ -55,7 +55,7 @@ fn each_kind_of_window_holds_its_limit_and_begins_again() {
         assert_eq!((host.passed(&frame, 20), host.reason(&frame)), (3, Reason::LimitPackets), "{kind:?}");
         host.now_ns.set(203 * SECOND_NS);
         assert_eq!(host.passed(&frame, 20), 3, "{kind:?}");
-        // Whoever was over it is not displaced by those who come.
+        // The window of a source that was over its limit cannot be displaced by new sources.
         assert_eq!((host.rows(WordTable::Window), host.rows(WordTable::KeptWindow)), (0, 1), "{kind:?}");
         host.now_ns.set(206 * SECOND_NS);
         host.lost_races.set(3);
@@ -63,7 +63,7 @@ fn each_kind_of_window_holds_its_limit_and_begins_again() {
         host.lost_races.set(100);
         assert_eq!(host.reason(&frame), Reason::Contended, "{kind:?}");
         host.lost_races.set(0);
-        // Another CPU has opened a later window.
+        // Another CPU has already opened a later window.
         host.now_ns.set(204 * SECOND_NS);
         assert_eq!(host.reason(&frame), Reason::Contended, "{kind:?}");
     }

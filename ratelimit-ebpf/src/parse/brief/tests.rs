@@ -1,4 +1,4 @@
-//! The short way through the headers, held against the long one.
+//! The short parser compared with the full one.
 
 extern crate std;
 
@@ -15,7 +15,7 @@ use crate::{
 /// Source, protocol and port of a packet.
 type Told = (Address, u8, u16);
 
-/// What the short way makes of a frame.
+/// The result of the short parser.
 fn short(link: Link, bytes: &[u8]) -> Option<Told> {
     let frame = Frame::new(link, bytes);
     let (family, at) = network(&frame)?;
@@ -26,7 +26,7 @@ fn short(link: Link, bytes: &[u8]) -> Option<Told> {
     Some((brief.source, brief.protocol, brief.port))
 }
 
-/// What the long way makes of it, if it is a packet in one piece.
+/// The result of the full parser, for packets that are not fragments.
 fn long(link: Link, bytes: &[u8]) -> Option<Told> {
     let packet = parse(&Frame::new(link, bytes)).ok().filter(|packet| !packet.fragment)?;
     Some((packet.source, packet.protocol, packet.port))
@@ -44,7 +44,7 @@ fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     IpFrame { source: [1, 2], is_v6: false, protocol, fragment: 0, payload: payload.to_vec() }.frame()
 }
 
-/// Frames of the kinds that nearly all are of.
+/// Frames of the most common kinds.
 fn plain() -> Vec<(Link, Vec<u8>)> {
     let (datagram, segment) = (udp([1, 2], 53, 8), tcp([1, 2], 80, 0x10));
     let frames = [

@@ -9,7 +9,7 @@ fn dns() -> AttackTarget {
     AttackTarget::Service("dns".to_owned())
 }
 
-/// A detector with a clock that is moved by hand.
+/// A detector, and a clock that the test moves.
 struct Bench {
     detector: Detector,
     policy: AttackPolicy,
@@ -27,7 +27,7 @@ impl Bench {
         }
     }
 
-    /// One second in which a target had so much passed and refused, and the others nothing.
+    /// One look a second later: one target has these passed and refused packets, every other target has none.
     fn second(&mut self, target: &AttackTarget, passed: u64, refused: u64) -> Vec<AttackNews> {
         self.look(&[(target, load(passed, Reason::LimitPackets, refused))])
     }
@@ -203,7 +203,7 @@ fn requests_have_a_threshold_of_their_own_and_no_packets() {
         "{}",
         news[0].report().begun()
     );
-    // An API that the policy does not have any more.
+    // The policy does not have the API any more.
     assert_eq!(words(&bench.calm(1)), ["end 1"]);
 }
 

@@ -1,24 +1,24 @@
-//! Two blocks of one prefix: the one that was made for this host, and the one for all hosts.
+//! Two blocks of one prefix: one made for this host alone, and one made for all hosts.
 //!
-//! The list has room for one, so it says which lasts longer; for this host if they are alike. So nothing has to happen when either ends,
-//! and whichever is removed, the other one stays. The one that the list does not say is remembered: the cluster's by who knows what the
-//! store says, this host's here.
+//! The list has room for one block of a prefix and gets the one that lasts longer; if both end together, the one of this host. So nothing
+//! has to happen when the shorter one ends, and when one is removed, the other stays. The block that is not on the list is remembered:
+//! the cluster's block in `Blocks`, the block of this host here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::HostBlock;
 use crate::compile::lists::Prefix;
 
-/// Where a block comes from.
+/// Whether a block was made for this host or for all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// Made for this host alone.
+    /// The block was made for this host alone.
     Local,
-    /// Made for all hosts.
+    /// The block was made for all hosts.
     Cluster,
 }
 
-/// What the list says of a prefix from now on.
+/// An edit of the list: the block of a prefix from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEdit {
     /// The prefix that is edited.
@@ -31,12 +31,12 @@ pub struct ListEdit {
 pub(super) struct Layers {
     /// Prefixes whose block on the list is the cluster's.
     shown: BTreeSet<Prefix>,
-    /// Blocks of this host alone behind those.
+    /// Blocks of this host alone behind the blocks in `shown`.
     hidden: BTreeMap<Prefix, HostBlock>,
 }
 
 impl Layers {
-    /// What was left behind by the daemon before.
+    /// Takes over a prefix whose block on the list is the cluster's, and the hidden block of this host.
     pub(super) fn inherit(&mut self, prefix: Prefix, hidden: Option<HostBlock>) {
         self.shown.insert(prefix);
         self.hidden.extend(hidden.map(|block| (prefix, block)));
@@ -47,12 +47,12 @@ impl Layers {
         self.shown.iter()
     }
 
-    /// Blocks of this host that the list does not say.
+    /// Returns the blocks of this host that are not on the list.
     pub(super) fn hidden(&self) -> &BTreeMap<Prefix, HostBlock> {
         &self.hidden
     }
 
-    /// The block of this host alone.
+    /// Returns the block of a prefix for this host alone.
     pub(super) fn local(
         &self,
         prefix: &Prefix,
@@ -63,7 +63,7 @@ impl Layers {
         local.filter(|block| block.holds(now_ns)).cloned()
     }
 
-    /// The list with these two.
+    /// Returns the edit of the list for these two blocks of a prefix.
     pub(super) fn placed(
         &mut self,
         prefix: Prefix,
@@ -81,7 +81,7 @@ impl Layers {
         ListEdit { prefix, block }
     }
 
-    /// What the list must say if the cluster's block may have changed; `None` if the list says so already.
+    /// Returns the edit of the list that a possible change of the cluster's block requires; `None` if the list is right already.
     pub(super) fn settled(
         &mut self,
         prefix: Prefix,
@@ -95,7 +95,7 @@ impl Layers {
         let is_said = match (&edit.block, listed) {
             (None, None) => true,
             (Some((block, new)), Some(listed)) => *new == layer && block.is_nearly(listed),
-            // What has run out is about to be swept, with what is remembered of it.
+            // A block that has run out is about to be swept from the list.
             (None, Some(listed)) => !listed.holds(now_ns),
             (Some(_), None) => false,
         };

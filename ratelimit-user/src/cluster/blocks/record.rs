@@ -1,4 +1,4 @@
-//! Blocks as hosts tell each other, and what makes one that is not believed.
+//! Blocks as hosts tell them to each other through the store, and the checks that a host makes before it believes one.
 
 use ratelimit_common::abi::list::REASON_LEN;
 
@@ -6,18 +6,18 @@ use crate::compile::lists::Prefix;
 
 /// Longest name of a host, in bytes.
 pub const HOST_LEN: usize = 64;
-/// What a cluster can block at once. Wider ones are a mistake or an attack, and would have every host look which of its friends are inside.
+/// The widest prefixes that a cluster can block. A wider one is a mistake or an attack, and every host would have to search it for addresses not to be cut off.
 const WIDEST_V4: u8 = 8;
 const WIDEST_V6: u8 = 16;
-/// No prefix is longer than `ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128`.
+/// The length in bytes of the longest prefix, `ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128`.
 const MAX_PREFIX: usize = 49;
-/// Ends that are this close are the same: a lifetime is told anew, and takes its time to travel.
+/// Ends of blocks that are this close count as equal: a lifetime is told again as time left, and takes time to travel.
 const NEARLY_NS: u64 = 1_000_000_000;
 
-/// A block as one host has it.
+/// The end and the reason of a block, as one host has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
-    /// When the block ends, by the clock of the packet path; none if it holds until somebody removes it.
+    /// When the block ends, by the clock of the packet path; `None` if it holds until it is removed.
     pub until_ns: Option<u64>,
     /// Why the prefix is blocked.
     pub reason: String,
@@ -28,7 +28,7 @@ impl HostBlock {
         self.until_ns.is_none_or(|until| until > now_ns)
     }
 
-    /// How long it holds, in words.
+    /// Returns how long the block holds, in words.
     pub(crate) fn lifetime(&self, now_ns: u64) -> String {
         match self.until_ns {
             None => "until removed".to_owned(),
@@ -45,7 +45,7 @@ impl HostBlock {
         }
     }
 
-    /// Whether two blocks differ by so little that nobody is told.
+    /// Whether two blocks differ by so little that the list is not changed.
     pub(super) fn is_nearly(&self, other: &Self) -> bool {
         let is_near = match (self.until_ns, other.until_ns) {
             (None, None) => true,
@@ -61,11 +61,11 @@ impl HostBlock {
 pub struct BlockRecord {
     /// When the block ends, and why there is one.
     pub host_block: HostBlock,
-    /// The host that it was made on.
+    /// The host that the block was made on.
     pub origin: String,
 }
 
-/// A change as the store tells it. Nothing of it is to be believed yet.
+/// A change of a record as the store tells it, before any check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordChange {
     pub(crate) prefix: String,
@@ -75,7 +75,7 @@ pub(crate) struct RecordChange {
     pub(crate) origin: String,
 }
 
-/// What a change has made of a block.
+/// The state of a block after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordFate {
     /// The block holds for this many milliseconds after the store's answer, or without an end.
@@ -86,7 +86,7 @@ pub(crate) enum RecordFate {
     RanOut,
 }
 
-/// A prefix that the store may tell.
+/// Reads the prefix of a change, and refuses one that a store has no reason to send.
 pub(super) fn read_prefix(text: &str) -> Result<Prefix, String> {
     if text.len() > MAX_PREFIX {
         return Err(format!("{:?} is longer than any prefix", plain(text, MAX_PREFIX)));
@@ -99,7 +99,7 @@ pub(super) fn read_prefix(text: &str) -> Result<Prefix, String> {
     Ok(prefix)
 }
 
-/// Whether a prefix may be blocked on all hosts.
+/// Checks that a prefix is narrow enough to be blocked on all hosts.
 pub(crate) fn check_width(prefix: &Prefix) -> Result<(), String> {
     let widest = if prefix.is_v4() { WIDEST_V4 } else { WIDEST_V6 };
     match prefix.len() < widest {
@@ -108,7 +108,7 @@ pub(crate) fn check_width(prefix: &Prefix) -> Result<(), String> {
     }
 }
 
-/// Whether a reason may be told.
+/// Checks that the reason of a block is short and has no control characters.
 pub(crate) fn check_reason(reason: &str) -> Result<(), String> {
     if reason.len() > REASON_LEN {
         return Err(format!("reason is {} bytes long; use at most {REASON_LEN}", reason.len()));
@@ -119,7 +119,7 @@ pub(crate) fn check_reason(reason: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this can be the name of a host.
+/// Checks that a text can be the name of a host.
 pub fn check_host(name: &str) -> Result<(), String> {
     let is_plain = name.bytes().all(|b| b.is_ascii_graphic());
     match (name.is_empty(), name.len() > HOST_LEN, is_plain) {
@@ -131,13 +131,13 @@ pub fn check_host(name: &str) -> Result<(), String> {
     }
 }
 
-/// The beginning of a text that may be of any length and say anything, for a terminal.
+/// Returns at most `most` characters of an untrusted text, with control characters replaced, for a terminal.
 pub(crate) fn plain(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl RecordChange {
-    /// The block that it makes, if it can be believed; none if there is none any more.
+    /// Returns the block after this change, `None` if there is none any more, or why the change cannot be believed.
     pub(super) fn block(&self, now_ns: u64) -> Result<Option<BlockRecord>, String> {
         check_host(&self.origin)?;
         let RecordFate::Holds { left_ms } = self.fate else { return Ok(None) };

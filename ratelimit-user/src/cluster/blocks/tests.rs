@@ -1,4 +1,4 @@
-//! What one host makes of what it is told.
+//! Tests of how one host takes in changes of blocks.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A host with a list, and addresses that must reach it.
+/// A test host with a list, and addresses that must reach it.
 #[derive(Default)]
 struct House {
     list: BTreeMap<Prefix, (HostBlock, Layer)>,
@@ -68,7 +68,7 @@ const NET: &str = "203.0.113.0/24";
 
 #[test]
 fn a_block_of_this_host_survives_whatever_the_cluster_does_with_the_same_prefix() {
-    // The local one, what the list says then; then removed everywhere.
+    // Each row has the local block, the cluster's block, and the block that the list shows; then the cluster's block is removed.
     for (local, cluster, shown) in [
         (Some(50), lasts(100), (Some(100 * SECOND), "flood", Layer::Cluster)),
         (Some(50), FOREVER, (None, "flood", Layer::Cluster)),
@@ -237,12 +237,12 @@ fn an_own_edit_holds_at_once_and_until_the_store_has_said_what_came_of_it() {
     blocks.edit(p(NET), Some(host_block(None, "mine")), 1);
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), Some((None, "mine", Layer::Cluster)));
-    // Somebody else's edit that came to the store before ours.
+    // An edit of another host came to the store before ours.
     blocks.learn(&change(NET, 1, lasts(5)), 0).unwrap();
     assert_eq!(blocks.complete(0, 0), []);
     house.settle(&mut blocks, NET, 0);
     assert_eq!(house.on_list(NET), Some((None, "mine", Layer::Cluster)));
-    // Ours, and then a removal.
+    // Our edit comes next, and then a removal.
     blocks.learn(&change(NET, 3, RecordFate::Removed), 0).unwrap();
     assert_eq!(blocks.complete(1, 0), [p(NET)]);
     house.settle(&mut blocks, NET, 0);
@@ -309,7 +309,7 @@ fn the_list_is_left_alone_if_only_the_way_took_longer() {
     assert!(blocks.settle(p(NET), &house, SECOND, &mut |_| {}).is_some());
 }
 
-/// Something happens to one prefix.
+/// An event that happens to one prefix.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Local(Option<u64>),
@@ -348,7 +348,7 @@ fn an_end_that_comes_a_second_earlier_is_not_written_and_the_block_ends_a_second
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Two lists that know nothing of each other are the measure: a prefix is blocked if either says so.
+    /// The expected result comes from two independent lists: a prefix is blocked if either list blocks it.
     #[test]
     fn a_prefix_is_blocked_as_long_as_either_block_lasts(events in proptest::collection::vec(event(), 0..30)) {
         let (mut house, mut blocks, mut now) = (House::default(), Blocks::new("a"), 0);
@@ -393,8 +393,8 @@ proptest! {
             let ends = |host_block: &HostBlock| host_block.until_ns.unwrap_or(u64::MAX);
             let longest = in_force.clone().filter(|host_block| host_block.holds(now)).map(ends).max();
             let said = house.list.get(&p(NET)).map(|(host_block, _)| ends(host_block));
-            // An end that has hardly changed is not written again, so the list may be a second early or late; never about a block that
-            // was removed.
+            // A list entry is not rewritten for an end that has hardly changed, so it may be a second early or late; but a block that
+            // was removed is never on the list.
             let is_right = match (longest, said) {
                 (Some(longest), Some(said)) => longest.abs_diff(said) <= SECOND,
                 (Some(longest), None) => longest.saturating_sub(now) <= SECOND,

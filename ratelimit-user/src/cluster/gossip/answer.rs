@@ -1,11 +1,11 @@
-//! The answer of the script, read with care: it comes from elsewhere.
+//! The answer of the gossip script. It is not trusted: every part is checked.
 
 use crate::{
     cluster::blocks::{RecordChange, RecordFate},
     store::redis::{StoreError, Value},
 };
 
-/// What the script says about the call itself.
+/// The script's verdict on the call itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallStanding {
     /// The store has carried out the edits of this call.
@@ -25,12 +25,12 @@ pub(super) struct GossipAnswer {
     /// The store's clock, in milliseconds.
     pub(super) now_ms: u64,
     pub(super) identity: String,
-    /// Of what was said before that version, the store may have lost nothing; of what came later, everything before this identity.
+    /// The store's memory is whole up to this version; it may have lost later changes that were made before it took its identity.
     pub(super) base: u64,
     pub(super) version: u64,
-    /// The changes are the first of everything there is.
+    /// Whether the changes are the first of a listing of all records.
     pub(super) begins: bool,
-    /// Up to which version changes have been told.
+    /// The version up to which changes have been told.
     pub(super) upto: u64,
     pub(super) more: bool,
     pub(super) standing: CallStanding,
@@ -40,7 +40,7 @@ pub(super) struct GossipAnswer {
     pub(super) edit: u64,
     pub(super) refused: Vec<(u64, String)>,
     pub(super) changes: Vec<RecordChange>,
-    /// Name, when it was heard of, facts.
+    /// The hosts: name, milliseconds since the store heard the host, facts.
     pub(super) hosts: Vec<(String, u64, String)>,
 }
 
@@ -112,7 +112,7 @@ fn change([prefix, version, fate, left, reason, origin]: &[Value; 6]) -> Option<
     Some(RecordChange { prefix, version: number(version)?, fate, reason, origin })
 }
 
-/// A flat list of rows that have `N` values each.
+/// Reads a flat list as rows of `N` values each.
 fn rows<T, const N: usize>(list: &Value, read: impl Fn(&[Value; N]) -> Option<T>) -> Option<Vec<T>> {
     let Value::Array(values) = list else { return None };
     let (rows, []) = values.as_chunks::<N>() else { return None };
@@ -128,7 +128,7 @@ fn flag(value: &Value) -> Option<bool> {
     number(value).filter(|number| *number < 2).map(|number| number == 1)
 }
 
-/// What is not UTF-8 is no reason to hear nothing else; whoever reads the text finds out.
+/// Reads a text. Invalid UTF-8 is replaced rather than refused, so that one bad text does not void the whole answer; later checks find it.
 fn text(value: &Value) -> Option<String> {
     let Value::BulkString(bytes) = value else { return None };
     Some(String::from_utf8_lossy(bytes).into_owned())

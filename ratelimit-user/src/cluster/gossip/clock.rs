@@ -1,9 +1,9 @@
-//! The store's clock, as this host sees it: what time it is there, and whether it was set. Pure.
+//! The store's clock as this host sees it: its time, and whether it was set. Pure.
 
-/// Steps below that are the way that answers take.
+/// Smaller differences, in milliseconds, come from the time that answers take, not from a clock that was set.
 const STEP_MS: i64 = 1_000;
 
-/// When the store last said what time it is, and by which clock.
+/// The last reading of the store's clock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoreClock {
     last: Option<StoreClockReading>,
@@ -14,19 +14,20 @@ struct StoreClockReading {
     identity: String,
     store_ms: u64,
     here_ns: u64,
-    /// When the call was made that this is the answer to.
+    /// When the call was made whose answer had this reading.
     called_ns: u64,
 }
 
 impl StoreClock {
-    /// What time it is there at a moment here, at the latest: the store read its clock some time after it was called. 0 if it has not said.
+    /// Returns the latest time, in milliseconds, that the store's clock can show at `now_ns`: the store read its clock at the earliest when it was called. 0 before
+    /// the first answer.
     pub(super) fn latest_ms(&self, now_ns: u64) -> u64 {
         let Some(last) = &self.last else { return 0 };
         last.store_ms.saturating_add_signed((now_ns as i64).wrapping_sub(last.called_ns as i64) / 1_000_000)
     }
 
-    /// Takes in what time it is there and here. How far the store's clock has gone ahead at once, or back if that is below 0; 0 if it was not
-    /// set, and for another store, which has another clock.
+    /// Takes in a reading of both clocks. Returns by how many milliseconds the store's clock was set ahead, or back if negative; 0 if it was
+    /// not set, and for another store, which has another clock.
     pub(super) fn hear(&mut self, identity: &str, store_ms: u64, called_ns: u64, here_ns: u64) -> i64 {
         let reading = StoreClockReading { identity: identity.to_owned(), store_ms, here_ns, called_ns };
         let Some(last) = self.last.replace(reading) else { return 0 };
@@ -40,7 +41,7 @@ impl StoreClock {
     }
 }
 
-/// What an operator reads of it.
+/// Returns a sentence for operators about a step of the store's clock.
 pub(crate) fn said(step_ms: i64) -> String {
     let seconds = step_ms.unsigned_abs() as f64 / 1e3;
     match step_ms < 0 {
@@ -67,7 +68,7 @@ mod tests {
         for (identity, store_ms, here_ns, step) in [
             ("a", 5_000_000, 0, 0),
             ("a", 5_000_250, 250 * MS, 0),
-            // An answer that took 700 ms longer than the one before, and one that is quick again.
+            // One answer takes 700 ms longer than the answer before, and the next one is quick again.
             ("a", 5_000_500, 1_200 * MS, 0),
             ("a", 5_001_450, 1_450 * MS, 0),
             ("a", 1_401_700, 1_700 * MS, -3_600_000),

@@ -1,4 +1,4 @@
-//! Hearing an answer of the store: what it says of this host's edits, of blocks, of hosts, and of its own clock.
+//! Takes in an answer of the store: about this host's edits, blocks, hosts, and the store's own clock.
 
 use super::{
     Gossip, GossipUpdate,
@@ -21,7 +21,7 @@ const WHY_LEN: usize = 200;
 const SWEEP_NS: u64 = 10_000_000_000;
 
 impl Gossip {
-    /// The answer to the last call. Answers to calls before it must not be given here.
+    /// Takes in the answer to the last call. Answers to earlier calls must not be passed.
     pub fn hear(
         &mut self,
         answer: &Value,
@@ -62,7 +62,7 @@ impl Gossip {
         Ok(GossipUpdate { edits, log: log.lines(), again, step_ms })
     }
 
-    /// The store tells everything from the beginning: to a new daemon, or because it is not the store that this host knew.
+    /// Begins a listing: the store tells all records, to a new daemon or because it is not the store that this host knew.
     fn begin_listing(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
         let has_lost_track = std::mem::take(&mut self.has_lost_track);
         let is_other = has_lost_track
@@ -86,7 +86,7 @@ impl Gossip {
             match self.blocks.learn(change, now_ns) {
                 Ok(prefix) => {
                     touched.extend(prefix);
-                    // What this host has said itself is no news, nor is what was there before it.
+                    // Edits of this host are not logged, nor are records of a listing, which are old.
                     let is_old = answer.begins || self.is_listing;
                     if !is_old && prefix.is_some_and(|prefix| !self.blocks.is_pending(&prefix)) {
                         log.say(said(change));
@@ -102,8 +102,8 @@ impl Gossip {
         touched
     }
 
-    /// Everything has been heard: what the store has answered is done, and what it has lost is told again. Not before, because what the store
-    /// loses until then is told again too.
+    /// Called when all changes have been heard: forgets the edits that the store has answered, and queues records that it has lost. This must not
+    /// happen earlier, because the store may lose records until then, and these have to be told again too.
     fn complete(&mut self, answer: &GossipAnswer, now_ns: u64) -> Vec<Prefix> {
         let edit = if answer.standing == CallStanding::Current { answer.edit } else { 0 };
         self.outbox.answered(edit);
@@ -115,7 +115,7 @@ impl Gossip {
         touched
     }
 
-    /// Whether the next call is due at once, because this host has something to say that the store would hear.
+    /// Whether the next call is due at once, because this host has edits that the store would accept.
     fn has_more_to_say(&self, standing: CallStanding) -> bool {
         match standing {
             CallStanding::Current => self.outbox.len() > 0,
@@ -127,7 +127,7 @@ impl Gossip {
 
     fn hear_of_edits(&mut self, answer: &GossipAnswer, log: &mut GossipLog) {
         if matches!(answer.standing, CallStanding::Superseded | CallStanding::Late) && !self.was_heard {
-            // By a daemon that is gone: it had a clock that was ahead, or made its calls under numbers that were not written down.
+            // An earlier daemon of this host used a higher number: its clock was ahead, or its numbers were not saved.
             self.incarnation = answer.incarnation.saturating_add(1);
             self.daemons = 1;
             return;

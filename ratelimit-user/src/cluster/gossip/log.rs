@@ -1,11 +1,11 @@
-//! What an operator reads of it. A store with ten thousand blocks does not make ten thousand lines.
+//! Lines of the log about gossip. Their number is bounded: a store with ten thousand blocks does not make ten thousand lines.
 
 use crate::cluster::blocks::{RecordChange, RecordFate};
 
-/// How many lines one answer may add to the log.
+/// The largest number of lines that one answer may add to the log.
 const SAID: usize = 20;
 
-/// A change that somebody has made.
+/// Returns the line about a change of a block.
 pub(super) fn said(RecordChange { prefix, fate, reason, origin, .. }: &RecordChange) -> String {
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match fate {
@@ -20,7 +20,7 @@ pub(super) fn said(RecordChange { prefix, fate, reason, origin, .. }: &RecordCha
     }
 }
 
-/// The first lines, and how many more there were.
+/// The first lines about an answer, and how many more there were.
 #[derive(Debug, Default)]
 pub(super) struct GossipLog {
     lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! Edits of this host that the store has not answered yet, in their order.
+//! The outbox: edits of this host that the store has not answered yet, in their order.
 
 use std::collections::VecDeque;
 
@@ -9,31 +9,31 @@ use crate::{
     compile::lists::Prefix,
 };
 
-/// Edits that wait at most: a store that is away for long must not fill this host's memory.
+/// The largest number of edits that wait: a store that is away for long must not fill this host's memory.
 const WAITING: usize = 20_000;
-/// Edits in one call: a few milliseconds of the server's time.
+/// The largest number of edits in one call, which take the server a few milliseconds.
 const EDITS_IN_A_CALL: usize = 200;
 
 /// One edit. Every call repeats it until the store answers; the store counts it once.
 #[derive(Clone, Debug)]
 pub(super) struct Edit {
-    /// Counts the edits of this daemon, from 1.
+    /// The number of the edit, from 1; it goes on across daemons of one incarnation.
     pub(super) sequence: u64,
     pub(super) prefix: Prefix,
-    /// The block; none if the edit removes it.
+    /// The new block; `None` if the edit removes it.
     pub(super) block: Option<BlockRecord>,
     /// Whether the edit gives back what the store lost, and so counts only if the store has heard nothing of the prefix since.
     pub(super) restores: bool,
 }
 
-/// An edit as it is written down.
+/// An edit as it is saved on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingEdit {
     /// The number of the edit.
     pub sequence: u64,
     /// The prefix that is edited.
     pub prefix: String,
-    /// The end, the reason and the host of the block; none if the edit removes it.
+    /// The end, the reason and the host of the block; `None` if the edit removes it.
     pub block: Option<(Option<u64>, String, String)>,
     /// Whether the edit gives back what the store lost, and so counts only if the store has heard nothing of the prefix since.
     pub restores: bool,
@@ -52,7 +52,7 @@ impl WaitingEdit {
         }
     }
 
-    /// Reads an edit back; none if its text is no prefix.
+    /// Reads an edit back; `None` if its text is no prefix.
     fn read(&self) -> Option<Edit> {
         let block = self.block.clone().map(|(until_ns, reason, origin)| BlockRecord {
             host_block: HostBlock { until_ns, reason },
@@ -70,7 +70,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// What an earlier daemon has left, under the same numbers: the store knows by them what it has carried out already.
+    /// Takes over the edits that an earlier daemon left. They keep their numbers, by which the store knows the edits that it has carried out already.
     pub(super) fn resumed(waiting: &[WaitingEdit], last: u64) -> Self {
         let mut edits: Vec<Edit> = waiting.iter().filter_map(WaitingEdit::read).collect();
         edits.sort_by_key(|edit| edit.sequence);
@@ -79,28 +79,28 @@ impl Outbox {
         Self { edits: edits.into(), last }
     }
 
-    /// The number of the last edit.
+    /// Returns the number of the last edit.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// All edits that wait for an answer.
+    /// Returns all edits that wait for an answer.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Edit> {
         self.edits.iter()
     }
 
-    /// The edits after a number, as they are written down.
+    /// Returns the edits with numbers above `sequence`, in the form that is saved.
     pub(super) fn after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
         let first = self.edits.partition_point(|edit| edit.sequence <= sequence);
         self.edits.range(first..).map(WaitingEdit::of)
     }
 
-    /// Up to which number everything is done.
+    /// Returns the number up to which every edit has been answered.
     pub(super) fn done(&self) -> u64 {
         self.edits.front().map_or(self.last, |edit| edit.sequence - 1)
     }
 
-    /// How many more there may be.
+    /// Returns how many more edits there is room for.
     pub(super) fn room(&self) -> usize {
         WAITING.saturating_sub(self.edits.len())
     }
@@ -116,7 +116,7 @@ impl Outbox {
         self.last
     }
 
-    /// The edits of the next call: always the first ones, so that no number is left out.
+    /// Returns the edits of the next call: always the first ones, so that no number is left out.
     pub(super) fn next_edits(&self) -> impl Iterator<Item = &Edit> {
         self.edits.iter().take(EDITS_IN_A_CALL)
     }

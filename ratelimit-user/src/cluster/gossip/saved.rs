@@ -1,42 +1,42 @@
-//! What a daemon leaves to the next one, beside the list itself.
+//! The state of gossip that a daemon saves for the next one, beside the list itself.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Gossip, WaitingEdit};
 use crate::{cluster::blocks::HostBlock, compile::lists::Prefix};
 
-/// Everything that the next daemon cannot read from the list.
+/// The state of gossip that the next daemon cannot read from the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
-    /// Blocks of this host alone behind longer ones of the cluster: prefix, end, reason.
+    /// Blocks of this host alone that are hidden behind longer ones of the cluster: prefix, end, reason.
     pub hidden: Vec<(String, Option<u64>, String)>,
     /// Blocks that an operator of this host made although they cut somebody off.
     pub forced: Vec<String>,
     /// Edits that the store has not answered.
     pub waiting: Vec<WaitingEdit>,
-    /// How far the daemon has counted.
+    /// The numbers from which the next daemon goes on.
     pub numbers: Numbers,
 }
 
-/// How far a daemon has counted, for the next one to go on.
+/// The numbers of a daemon's gossip, from which the next daemon goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Numbers {
-    /// The store, as it calls itself.
+    /// The identity of the store.
     pub identity: Option<String>,
-    /// Up to where its changes have been heard.
+    /// The store's version up to which changes have been heard.
     pub version: u64,
-    /// What the store has this host's edits under.
+    /// The incarnation under which the store knows this host's edits.
     pub incarnation: u64,
-    /// Daemons that have begun under that incarnation.
+    /// Daemons that have begun under this incarnation.
     pub daemons: u64,
     /// The number of the last edit.
     pub edit: u64,
 }
 
 impl Gossip {
-    /// What is to be kept for the next daemon. It changes rarely.
+    /// Returns the state to save for the next daemon. It changes rarely.
     pub fn saved(&self) -> Saved {
         let hidden = self.blocks.hidden().iter();
         let hidden = hidden
@@ -46,7 +46,7 @@ impl Gossip {
         Saved { hidden, forced, waiting: self.waiting_after(0).collect(), numbers: self.numbers() }
     }
 
-    /// How far this daemon has counted.
+    /// Returns the numbers from which the next daemon goes on.
     pub fn numbers(&self) -> Numbers {
         Numbers {
             identity: self.identity.clone(),
@@ -57,17 +57,17 @@ impl Gossip {
         }
     }
 
-    /// Edits with numbers above this one that the store has not answered.
+    /// Returns the edits with numbers above `sequence` that the store has not answered.
     pub fn waiting_after(&self, sequence: u64) -> impl Iterator<Item = WaitingEdit> {
         self.outbox.after(sequence)
     }
 
-    /// Up to which number the store has answered every edit.
+    /// Returns the number up to which the store has answered every edit.
     pub fn answered(&self) -> u64 {
         self.outbox.done()
     }
 
-    /// The block of this host alone that the list does not say, because the one for all hosts lasts longer.
+    /// Returns the block of this host alone that is not on the list, because the one for all hosts lasts longer.
     pub fn hidden(&self, prefix: &Prefix) -> Option<&HostBlock> {
         self.blocks.hidden().get(prefix)
     }

@@ -1,4 +1,4 @@
-//! What one host says to the store and makes of its answers. `tests/tests/cluster/gossip` has the same with a real store, and several hosts.
+//! Tests of the calls that one host makes and of how it takes in answers. `tests/tests/cluster/gossip` tests several hosts with a real store.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::store::redis::Value;
 const SECOND: u64 = 1_000_000_000;
 const NET: &str = "203.0.113.0/24";
 
-/// A host with a list, and prefixes that must not be cut off.
+/// A test host with a list, and prefixes that must not be cut off.
 #[derive(Default)]
 struct House {
     list: BTreeMap<Prefix, (HostBlock, Layer)>,
@@ -41,7 +41,7 @@ impl House {
     }
 }
 
-/// What the store answers.
+/// A reply of the store, from which the test makes an answer.
 #[derive(Clone)]
 struct Reply {
     now_ms: i64,
@@ -54,12 +54,12 @@ struct Reply {
     incarnation: i64,
     edit: i64,
     refused: Vec<(i64, &'static str)>,
-    /// Prefix, fate, ms left, origin. The last one has the version of the answer.
+    /// Changes: prefix, fate, milliseconds left, origin. The last change has the version of the answer.
     changes: Vec<(String, i64, i64, &'static str)>,
     hosts: Vec<(&'static str, i64, String)>,
 }
 
-/// A store in which nothing has happened.
+/// Returns the reply of a store without changes.
 fn quiet() -> Reply {
     Reply {
         now_ms: 0,
@@ -122,27 +122,27 @@ fn daemon(saved: &Saved) -> Gossip {
     Gossip::new("a", 1, saved, [], 0).unwrap()
 }
 
-/// One that has heard all there is, which is nothing.
+/// Makes a host that has heard everything from a store without blocks.
 fn settled() -> (Gossip, House) {
     let (mut gossip, house) = (daemon(&Saved::default()), House::default());
     gossip.hear(&Reply { begins: true, ..quiet() }.value(), &house, 0).unwrap();
     (gossip, house)
 }
 
-/// The answer is taken in, and the list says what follows.
+/// Gives a reply to the host, and carries out the edits on its list.
 fn hear(gossip: &mut Gossip, house: &mut House, reply: &Reply, now_ns: u64) -> GossipUpdate {
     let heard = gossip.hear(&reply.value(), house, now_ns).unwrap();
     house.carry_out(heard.edits.clone());
     heard
 }
 
-/// The words of the next call, as text.
+/// Returns the words of the next call, as text.
 fn words(gossip: &mut Gossip, now_ns: u64) -> Vec<String> {
     let call = gossip.call(&Keys::new("rl"), &Facts::default(), true, now_ns);
     call.args.into_iter().map(|arg| String::from_utf8(arg).unwrap()).collect()
 }
 
-/// The edits of the next call: seven words each.
+/// Returns the edits of the next call, seven words each.
 fn next_edits(gossip: &mut Gossip, now_ns: u64) -> Vec<Vec<String>> {
     words(gossip, now_ns)[10..].chunks(7).map(<[String]>::to_vec).collect()
 }
@@ -157,7 +157,7 @@ fn a_call_says_who_calls_how_often_what_it_has_heard_and_how_it_is() {
     let head = |gossip: &mut Gossip| words(gossip, 0)[..9].to_vec();
     let new = head(&mut gossip);
     assert_eq!([&new[..7], &new[8..]].concat(), ["a", "1", "2", "", "0", "0", "1", "machine"]);
-    // Two blocks in two portions, one of which is refused here.
+    // Two blocks come in two portions; this host refuses one of them.
     house.friends.push(p("198.51.100.7"));
     let (first, second) = (blocked(NET, -1), blocked("198.51.100.0/24", 60_000));
     let reply = Reply { begins: true, more: true, version: 1, changes: vec![first], ..quiet() };
@@ -208,7 +208,7 @@ fn an_edit_is_told_with_every_call_until_it_is_answered() {
         "one that has run out still replaces what was there"
     );
     assert_eq!((gossip.waiting(), gossip.answered(), gossip.numbers().edit), (3, 0, 3));
-    // Two are carried out; the third is told again.
+    // The store has carried out two edits; the third is told again.
     let heard = hear(&mut gossip, &mut house, &Reply { edit: 2, ..quiet() }, 20 * SECOND);
     assert!(heard.again, "one more is to be said");
     assert_eq!((gossip.waiting(), gossip.answered()), (1, 2));
@@ -287,7 +287,7 @@ fn news_of_others_are_carried_out_and_told_to_the_operator_but_not_what_was_ther
     );
     assert_eq!(house.on_list(), ["192.0.2.1/32", "192.0.2.2/32"]);
     assert_eq!(house.listed(&p("192.0.2.2")).unwrap().until_ns, Some(1_500_000_000));
-    // What it has said itself is no news.
+    // An edit of this host itself is not logged.
     house.carry_out(gossip.add(p(NET), host_block(None), false, &house, 0).unwrap());
     let own = (NET.to_owned(), 1, -1, "a");
     let heard =
@@ -344,7 +344,7 @@ fn one_that_is_not_heard_for_a_daemon_that_is_gone_tries_a_higher_number_at_once
         assert!(heard.again && heard.log.is_empty(), "{heard:?}");
         assert_eq!((gossip.numbers().incarnation, gossip.numbers().daemons), (91, 1));
         assert_eq!(gossip.unheard(), None);
-        // Once it has been heard it gives way.
+        // Once the store has heard the daemon, a later one supersedes it.
         hear(&mut gossip, &mut house, &Reply { incarnation: 91, ..quiet() }, 0);
         let heard = hear(&mut gossip, &mut house, &Reply { standing, incarnation: 92, ..quiet() }, 0);
         assert!(!heard.again);
@@ -391,7 +391,7 @@ fn what_another_store_has_lost_is_given_back_own_edits_at_once_and_those_of_othe
     let (mut gossip, mut house) = settled();
     let changes = vec![blocked(NET, -1), ("192.0.2.0/24".to_owned(), 1, -1, "a")];
     hear(&mut gossip, &mut house, &Reply { version: 2, changes, ..quiet() }, 0);
-    // Emptied: it has another identity, and remembers nothing.
+    // An emptied store has another identity and no records.
     let empty = Reply { identity: "s2", begins: true, ..quiet() };
     let heard = hear(&mut gossip, &mut house, &empty, SECOND);
     assert_eq!(
@@ -418,7 +418,7 @@ fn a_store_whose_numbers_went_back_is_another_one_and_the_same_one_is_not() {
         let reply = Reply { identity, version, base: 0, begins: true, ..quiet() };
         let heard = hear(&mut gossip, &mut house, &reply, 0);
         assert_eq!(!heard.log.is_empty(), is_other, "{identity} {version}");
-        // A store whose identity has not changed has everything, so what it does not tell is gone.
+        // A store whose identity has not changed has all records, so a record that it does not tell was removed.
         assert_eq!(house.list.is_empty(), !is_other, "{identity} {version}");
     }
 }
@@ -432,7 +432,7 @@ fn blocks_whose_store_is_not_known_any_more_are_told_again() {
     let heard = hear(&mut gossip, &mut house, &Reply { begins: true, ..quiet() }, 0);
     assert!(heard.log[0].starts_with("what was known of the store is lost"), "{:?}", heard.log);
     assert_eq!(next_edits(&mut gossip, 0), [["1", "add", "1", NET, "-1", "mine", "a"]]);
-    // One who knows its store takes its word.
+    // A daemon that knows the store's identity accepts that the record is gone.
     let numbers = Numbers { identity: Some("s1".into()), version: 1, ..Numbers::default() };
     let saved = Saved { numbers, ..Saved::default() };
     let mut gossip = Gossip::new("a", 1, &saved, list, 0).unwrap();
@@ -467,7 +467,7 @@ fn what_a_daemon_leaves_behind_the_next_one_goes_on_with() {
     assert_eq!(next_edits(&mut next, 0), [["1", "add", "0", NET, "-1", "mine", "a"]]);
     assert_eq!(next.waiting_after(0).count(), 1);
     assert_eq!(next.waiting_after(1).count(), 0);
-    // The block of this host alone is taken away, and the cluster's stays.
+    // The block of this host alone is removed, and the cluster's stays.
     let edit = next.unblock_here(wide, &house, 0).unwrap();
     assert_eq!(edit.block.unwrap().1, Layer::Cluster);
     assert_eq!(next.unblock_here(wide, &house, 0), None);

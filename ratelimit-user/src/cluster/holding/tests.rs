@@ -1,4 +1,4 @@
-//! What a holding asks for, keeps and gives back.
+//! Tests of what a holding asks for, keeps and gives back.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn timing() -> Timing {
     Timing::new(Duration::from_secs(1), Duration::from_millis(50))
 }
 
-/// A holding that has asked for units at 1 s, and how many those are.
+/// Makes a holding that has asked for units at 1 s, and returns how many.
 fn asking() -> (Holding, u64) {
     let mut holding = Holding::new(Spent { used: 0, unmet: 0 }, 0, &terms());
     holding.observe(Spent { used: 0, unmet: 40 }, 1_000 * MS, &PACE, &terms());
@@ -47,13 +47,13 @@ fn what_a_host_held_while_it_stood_still_is_not_spent_and_is_given_back() {
     holding.lapse(1_002 * MS);
     assert_eq!((holding.held(1_002 * MS), holding.packet_lease().expires_ns), (0, 0));
     assert_eq!(holding.packet_lease().ceiling, 0);
-    // No packet has the old ceiling in mind any more.
+    // No packet can have read the old ceiling any more.
     holding.observe(Spent { used: 0, unmet: 40 }, 1_052 * MS, &PACE, &terms());
     let entry = holding.entry(1_052 * MS, &timing(), &PACE, &terms()).unwrap();
     assert_eq!((entry.used, entry.held), (0, 0));
 }
 
-/// A holding of 80 units that may be spent until 2 s, of which 10 are spent.
+/// Makes a holding of 80 units that may be spent until 2 s, of which 10 are spent.
 fn holding() -> Holding {
     Holding {
         ceiling: 80,
@@ -68,7 +68,7 @@ fn holding() -> Holding {
 #[test]
 fn a_lease_is_renewed_after_a_fourth_of_its_time_or_in_time_for_an_answer_that_takes_long() {
     let renewed_ms = |trip_ms| Pace { trip_ns: trip_ms * MS, ..PACE }.renewal_us(&timing()) / 1_000;
-    // It lasts 875 ms; two ways to the store and two ticks come off that.
+    // A lease lasts 875 ms; two round trips and two ticks are subtracted.
     for (trip_ms, ms) in [(0, 250), (200, 250), (300, 175), (380, 15), (400, 0), (5_000, 0)] {
         assert_eq!(renewed_ms(trip_ms), ms, "answers take {trip_ms} ms");
     }
@@ -108,7 +108,7 @@ fn a_host_that_hears_of_many_others_gives_back_what_it_does_not_need() {
         };
         let first = say(0, 1, 50, 1).unwrap();
         assert_eq!((first.held, first.wanted), (0, 200), "a portion, as far as it knows alone");
-        // The next entry renews the lease, and its answer says how many hosts there are.
+        // The next entry renews the lease, and its answer tells how many hosts use the limit.
         let renewed = say(1, 1, 350, hosts).unwrap();
         assert_eq!((renewed.used, renewed.held, renewed.wanted), (1, 199, 0));
         for tick in 8..20 {
@@ -127,7 +127,7 @@ fn the_pace_follows_what_is_spent_while_the_store_answers() {
         holding.observe(Spent { used, unmet: 0 }, tick * 50 * MS, &PACE, &terms());
         holding.pace()
     };
-    // 200 units a second, an eighth at a time.
+    // The pace rises towards 200 units a second, by an eighth of the difference in each tick.
     assert_eq!([1, 2, 3].map(|tick| look(&mut holding, tick)), [25, 46, 65]);
     holding.alone = true;
     assert_eq!(look(&mut holding, 4), 65, "without the store what is spent is not what could be");

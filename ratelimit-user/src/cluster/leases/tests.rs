@@ -1,4 +1,4 @@
-//! What a host tells the store of its leases, and the packet path.
+//! Tests of what a host tells the store and the packet path about its leases.
 
 use ratelimit_common::limit::text::parse_rate;
 
@@ -35,7 +35,7 @@ fn a_limit_that_moves_is_not_told_of_before_the_store_has_written_off_what_it_he
     assert_eq!(said(&mut leases, 3 * SECOND, 50), 0);
     assert_eq!(said(&mut leases, 4 * SECOND, 500), 0);
     assert_eq!(said(&mut leases, 5 * SECOND, 5_000), 1, "2.25 s later");
-    // A limit that goes and comes back begins anew.
+    // A limit that leaves the policy and comes back begins with an empty holding.
     leases.follow(vec![], 6 * SECOND, nothing);
     leases.follow(vec![limit("a", 4)], 7 * SECOND, nothing);
     assert_eq!(said(&mut leases, 8 * SECOND, 5), 0);
@@ -65,7 +65,7 @@ fn a_letter_has_an_end_and_what_was_left_out_is_in_the_next() {
     assert_eq!((second.len(), first.intersection(&second).count()), (LINES, 0));
 }
 
-/// One limit of 100 a second, which wants something since 1 s.
+/// Makes leases of one limit of 100 units a second, with demand since 1 s.
 fn wanting() -> Leases {
     let mut leases = leases();
     leases.follow(vec![limit("a", 0)], 0, |_| Spent { used: 0, unmet: 0 });
@@ -73,7 +73,7 @@ fn wanting() -> Leases {
     leases
 }
 
-/// The answer to what is wanted at 1 s.
+/// Answers the batch of 1 s with all wanted units, and returns how many were wanted.
 fn granted(leases: &mut Leases, others: Others) -> u64 {
     let [line] = leases.batch(SECOND).try_into().unwrap();
     let grant = Grant { units: line.entry.wanted, lifetime_us: 1_000_000, others, hosts: 1 };
@@ -96,7 +96,7 @@ fn what_is_granted_is_told_to_the_packet_path_once_and_counted() {
     assert_eq!(leases.totals(SECOND), LeaseTotals { limits: 1, held: 1, units });
     assert_eq!((leases.held_at(0, SECOND), leases.held_at(1, SECOND)), (Some(units), None));
     assert_eq!(leases.places(), [0]);
-    // Two packets later.
+    // Two packets have been spent since.
     leases.observe(SECOND + 1_000_000, |_| Spent { used: 2, unmet: 40 });
     assert_eq!(leases.held_at(0, SECOND + 1_000_000), Some(units - 2));
     assert_eq!(leases.totals(2 * SECOND), LeaseTotals { limits: 1, held: 0, units: 0 }, "it has run out");
@@ -120,7 +120,7 @@ fn that_other_hosts_have_another_limit_is_said_for_a_minute_after_it_was_heard()
         assert_eq!(leases.disputed(now_ns).count(), count, "at {now_ns}");
     }
     assert_eq!(leases.disputed(SECOND).next(), Some(("a", Others::SayLess)));
-    // A policy without a change of the limit says nothing new of it; one with a change does.
+    // A policy that leaves the limit unchanged keeps the dispute; a policy that changes it clears the dispute.
     let nothing = |_| Spent { used: 0, unmet: 40 };
     leases.follow(vec![limit("a", 0)], SECOND, nothing);
     assert_eq!(leases.disputed(SECOND).count(), 1);
@@ -138,11 +138,11 @@ fn a_policy_keeps_what_stays_and_names_the_places_that_are_free() {
     assert_eq!(leases.follow(vec![limit("b", 4), limit("a", 0)], SECOND, nothing), [0; 0]);
     assert_eq!((leases.held_at(0, SECOND), leases.held_at(4, SECOND)), (Some(units), Some(0)));
     assert_eq!(leases.places(), [4, 0]);
-    // Another limit at the same place: the packet path will be told of that one.
+    // Limit "c" now has the place of the earlier limit, so the place still has a lease.
     assert_eq!(leases.follow(vec![limit("c", 0), limit("b", 4)], SECOND, nothing), [0; 0]);
     assert_eq!(leases.held_at(0, SECOND), Some(0), "nothing is left to an outsider");
     assert_eq!(leases.follow(vec![limit("c", 0)], SECOND, nothing), [4]);
-    // Answers find their limit at its new place.
+    // An answer finds its limit at the limit's new place.
     leases.observe(2 * SECOND, |_| Spent { used: 0, unmet: 90 });
     let line = leases.batch(2 * SECOND).remove(0);
     let grant = Grant { units: 1, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
@@ -156,13 +156,13 @@ fn of_too_many_lines_those_go_first_that_matter_most() {
     let many = LINES as u32 + 1;
     leases
         .follow((0..many).map(|n| limit(&format!("k{n}"), n)).collect(), 0, |_| Spent { used: 0, unmet: 0 });
-    // All have something; it ends soonest where it was granted first.
+    // All limits hold units; the lease that was granted first ends first.
     let unmet = |n: u32, at: u64| Spent { used: 0, unmet: if u64::from(n) <= at { 40 } else { 0 } };
     leases.observe(SECOND, |n| unmet(n, 0));
     let [first] = leases.batch(SECOND).try_into().unwrap();
     let grant = Grant { units: first.entry.wanted, lifetime_us: 1_000_000, others: Others::Agree, hosts: 1 };
     leases.answer(&first.key, &grant, SECOND, SECOND);
-    // The others want something, and have nothing.
+    // The other limits have demand and hold nothing.
     leases.observe(SECOND + SECOND / 2, |n| unmet(n, u64::MAX));
     let lines = leases.batch(SECOND + SECOND / 2);
     assert_eq!(lines.len(), LINES);
@@ -196,14 +196,14 @@ fn what_a_host_held_that_stood_still_is_gone_and_what_it_lets_go_is_given_back()
         lets_go(&mut leases, SECOND + 1);
         let [(0, lease)] = leases.news()[..] else { panic!("the packet path is told") };
         assert_eq!((lease.ceiling, leases.held_at(0, SECOND + 1)), (0, Some(0)));
-        // What no packet can have in mind any more.
+        // No packet can have read the old ceiling any more.
         leases.observe(SECOND + SECOND / 10, |_| Spent { used: 0, unmet: 40 });
         let [line] = leases.batch(SECOND + SECOND / 10).try_into().unwrap();
         assert_eq!((line.entry.used, line.entry.held), (0, 0), "{units} are given back");
     }
 }
 
-/// A limit that 5 units are spent of in each tick, for two seconds.
+/// Makes leases of a limit of which 5 units were spent in each tick, for two seconds.
 fn busy() -> Leases {
     let mut leases = leases();
     leases.follow(vec![limit("a", 0)], 0, |_| Spent { used: 0, unmet: 0 });
@@ -236,7 +236,7 @@ fn the_share_of_a_host_is_what_it_spends_of_what_there_is() {
         slow.observe(tick * SECOND / 20, |_| Spent { used: 5 * tick, unmet: 0 });
     }
     assert_eq!(slow.share_at(0), Some(share / 10), "1000 a second");
-    // More than there is counts as all of it.
+    // Spending more than the limit counts as 100 %.
     let mut fast = self::leases();
     fast.follow(vec![limit("a", 0)], 0, |_| Spent { used: 0, unmet: 0 });
     for tick in 1..=40 {

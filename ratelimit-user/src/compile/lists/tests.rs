@@ -1,4 +1,4 @@
-//! The effective half against the operator's meaning, and the way from one state to another.
+//! The effective halves compared with what the operator means, and the writes from one state to another.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use ratelimit_common::abi::list::FOREVER_NS;
 
 use super::*;
 
-/// What a packet from `address` meets.
+/// The answer of the lists for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Allowed,
@@ -15,7 +15,7 @@ enum Answer {
     Neither,
 }
 
-/// What the kernel does: the longest match decides alone.
+/// The kernel's answer: the longest match decides alone.
 fn longest_match(lists: &Lists, address: IpAddr, now_ns: u64) -> Answer {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let found = (0..=bits).rev().find_map(|len| lists.get(&Prefix::masked(address, len)));
@@ -26,7 +26,7 @@ fn longest_match(lists: &Lists, address: IpAddr, now_ns: u64) -> Answer {
     }
 }
 
-/// What the operator means: every entry that covers the address is asked.
+/// The operator's meaning: every entry that covers the address is asked.
 fn one_by_one(own: &Lists, address: IpAddr, now_ns: u64) -> Answer {
     let host = Prefix::masked(address, if address.is_ipv4() { 32 } else { 128 });
     let covering = || own.iter().filter(|(prefix, _)| prefix.covers(&host)).map(|(_, entry)| entry);
@@ -182,7 +182,7 @@ fn removing_a_wide_block_frees_what_is_inside_before_it_goes() {
     );
 }
 
-/// Quadratic work would be 10^10 steps here.
+/// Quadratic work would take 10^10 steps here.
 #[test]
 fn a_hundred_thousand_entries_are_no_work() {
     let hosts = (0..100_000_u32).map(|i| (Prefix::masked(Ipv4Addr::from_bits(i * 977).into(), 32), block(1)));

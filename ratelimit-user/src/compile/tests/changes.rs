@@ -1,4 +1,4 @@
-//! What a policy keeps of the one before, and what it takes for spent.
+//! What a policy keeps of the policy before, and what it counts as spent.
 
 use std::sync::atomic::AtomicU64;
 
@@ -45,14 +45,14 @@ fn follow(before: &Desired, next: &Policy) -> Desired {
 fn services_without_a_mark_are_known_again_by_a_port_that_is_theirs_alone() {
     let all = [service("a", 53, ""), service("b", 80, ""), service("c", 443, "")].concat();
     let mut old = first(&all);
-    // As a build left it that had no marks yet.
+    // The policy of an earlier build, which wrote no marks.
     old.policy.service_names.fill(0);
     let next = with(&[service("0", 1, ""), all].concat());
     let names = Names::recovered(&next, &old.policy, &lists::Lists::new());
     for name in ["a", "b", "c"] {
         assert_eq!(names.services.of(name), old.names.services.of(name), "{name}");
     }
-    // Where destinations divide a port, its entry is no service.
+    // The entry of a port that destinations divide names no service.
     let divided = [
         service("a", 53, ", destinations = [\"192.0.2.1\"]"),
         service("b", 53, ", destinations = [\"192.0.2.2\"]"),
@@ -198,7 +198,7 @@ fn the_windows_of_a_user_begin_anew_when_they_are_others_and_go_on_when_they_are
     assert_eq!(back.new_user_windows, [of_b], "it was not counted for a while");
 }
 
-/// The length of the window at each place of `[source]`, in seconds, and 0 where it refuses nothing.
+/// The length in seconds of the window at each place of `[source]`, 0 for a place that refuses nothing.
 fn lengths(desired: &Desired) -> Vec<u64> {
     let numbers = desired.policy.source.set.windows.iter().take_while(|number| **number != 0);
     let windows = numbers.map(|number| &desired.policy.windows[usize::from(*number) - 1]);
@@ -232,7 +232,7 @@ fn windows_keep_their_places_unless_a_policy_has_as_many_as_there_can_be() {
         );
         assert!(same.keeps_policy, "the order in the file does not matter");
     }
-    // No number is left for a place that nobody has.
+    // All numbers of windows are taken, so a place without a window cannot have one.
     let full = desired(&windows(&["9 packets/s", "90 packets/min"], MAX_WINDOWS - 2), &FACTS, 1, None);
     assert_eq!(lengths(&follow(&full, &windows(&["90 packets/min"], MAX_WINDOWS - 1))), [60]);
 }
@@ -250,7 +250,7 @@ fn what_a_former_build_counted_is_found_at_the_place_that_its_window_has_now() {
         ))
     };
     for kind in kinds {
-        // There the window of a minute was at the second place, and here it is at the first.
+        // The window of a minute was at the second place there, and is at the first here.
         let (hour, minute) = ("900 packets/hour", "90 packets/min");
         let place = policy(&["9 packets/s", minute], kind);
         let (_, there) = window::of_set(&place.policy, &place.policy.services[0].per_source).last().unwrap();

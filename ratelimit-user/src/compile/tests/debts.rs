@@ -32,7 +32,7 @@ fn set_of(limits: &[Limit]) -> LimitSet {
     set
 }
 
-/// The set, under which so much is owed since a moment relative to now.
+/// The set with a debt since a moment relative to now.
 fn owing(mut set: LimitSet, since: i64, owed_q8: u64) -> LimitSet {
     (set.owed_since_q8, set.owed_q8) = (NOW.wrapping_add_signed(since), owed_q8);
     set
@@ -50,7 +50,7 @@ fn policy_of_users() -> Desired {
     desired
 }
 
-/// Since when the first user owes, relative to now, and how much, when the word of each of its limits is so far ahead of now.
+/// The debt of the first user after a change, and since when relative to now. `ahead` says how far the word of each limit is ahead of now.
 fn owes(old: &LimitSet, new: &LimitSet, ahead: &[i64]) -> Option<(i64, u64)> {
     let words: Vec<u64> = ahead.iter().map(|ahead| NOW.wrapping_add_signed(*ahead)).collect();
     owes_by_words(old, new, &words)
@@ -86,12 +86,12 @@ fn a_bigger_burst_counts_as_spent_but_for_what_would_have_filled_since_the_bucke
     assert_eq!(bigger(200), Some((0, 3_200)));
     assert_eq!(bigger(0), Some((0, 3_000)));
     assert_eq!(bigger(-700), Some((0, 2_300)));
-    // Nothing is owed any more, and the bucket has been full for 500.
+    // Nothing is owed any more, and the bucket has been full for a time of 500.
     assert_eq!(bigger(-3_500), Some((-501, 1)));
     assert_eq!(bigger(-3_000), Some((-1, 1)), "full as of now");
-    // Twice the price makes 2000 of the old burst, so 3000 of the new one are the difference.
+    // At twice the price the old burst is 2000, so the bursts differ by 3000.
     assert_eq!(owes_of_one(packets(10, 1_000), packets(20, 5_000), 250), Some((0, 3_500)));
-    // A burst of fewer packets for more time is no bigger one.
+    // A burst of fewer packets that takes more time is not a bigger one.
     assert_eq!(owes_of_one(packets(10, 1_000), packets(20, 1_500), 250), Some((0, 500)));
 }
 
@@ -114,7 +114,7 @@ fn a_quicker_limit_or_a_smaller_burst_leaves_everything_as_it_is_and_no_word_is_
 fn who_changes_from_packets_to_bytes_owes_the_same_part_of_the_burst() {
     assert_eq!(owes_of_one(packets(10, 1_000), bytes(1, 6_000), 250), Some((0, 1_500)));
     assert_eq!(owes_of_one(bytes(1, 7), packets(10, 10), 1), Some((0, 2)), "1.4, rounded up");
-    // What is further ahead than the burst was spent under another limit still: an empty bucket.
+    // A word further ahead than the burst was charged under an earlier limit: the bucket counts as empty.
     assert_eq!(owes_of_one(packets(10, 1_000), bytes(1, 5_000), 3_000), Some((0, 5_000)));
     assert_eq!(owes_of_one(packets(10, 1_000), bytes(1, 5_000), -300), Some((-1, 1)), "full as of now");
     assert_eq!(owes_of_one(packets(10, 0), bytes(1, 5_000), -300), Some((-1, 1)), "a limit without a burst");
@@ -129,7 +129,7 @@ fn a_place_without_a_limit_and_a_bucket_that_was_never_charged_owe_nothing() {
         assert_eq!(owes_of_one(was, Limit::UNUSED, ahead), None);
     }
     assert_eq!(owes_by_words(&set_of(&[was]), &set_of(&[is]), &[NEVER]), None);
-    // A bucket that has been full for longer than any burst lasts has filled up under whichever limit.
+    // A bucket that has been full for longer than any burst lasts is full under every limit.
     let bigger = packets(10, MAX_TOLERANCE_Q8 / 2);
     let mut next = policy_of_users();
     next.users[0].1 = set_of(&[bigger]);
@@ -162,15 +162,15 @@ fn what_was_owed_before_counts_as_the_word_does_and_the_further_one_decides() {
     assert_eq!(owes(&old(-100, 900), &slower, &[300]), Some((0, 1_600)));
     assert_eq!(owes(&old(-100, 900), &slower, &[900]), Some((0, 1_800)));
     assert_eq!(owes_by_words(&old(0, 5_000), &slower, &[NEVER]), Some((0, 2_000)), "at most the burst");
-    // What was owed has been paid for 1100, and a burst that is 3000 bigger had that time to fill.
+    // The debt has been paid for a time of 1100, in which a burst that is 3000 bigger could fill.
     let bigger = set_of(&[packets(10, 4_000)]);
     assert_eq!(owes_by_words(&old(-2_000, 900), &bigger, &[NEVER]), Some((0, 1_900)));
-    // The next set may say already that more is owed.
+    // The next set may already have a larger debt.
     let saying = |owed| owing(slower, 0, owed);
     assert_eq!(owes(&old(-100, 900), &saying(1_599), &[300]), Some((0, 1_600)));
     assert_eq!(owes(&old(-100, 900), &saying(1_600), &[300]), None);
     assert_eq!(owes(&old(-100, 900), &saying(9_000), &[300]), None);
-    // And so may the word, which was left by a slower limit still.
+    // The word may already be further ahead, because an even slower limit left it.
     assert_eq!(owes(&set_of(&[packets(10, 1_000)]), &slower, &[5_000]), None);
 }
 
@@ -220,7 +220,7 @@ fn who_is_forgiven_owes_nothing_under_a_policy_that_is_put_in_force_anew() {
     assert_eq!(next.forgiving(7), None, "nobody");
 }
 
-/// Where the word of the first limit of a total is after a change, relative to now.
+/// The word of the first limit of a total after a change, relative to now.
 fn moved(was: Limit, is: Limit, ahead: i64, held_q8: u64) -> i64 {
     moved_at(was, is, ahead, held_q8, false)
 }

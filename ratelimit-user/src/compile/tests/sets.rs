@@ -1,4 +1,4 @@
-//! Limits that are asked together: where each has its bucket, which of them hold on all hosts, and what a change takes for spent.
+//! Sets of limits: where each limit has its bucket, which limits are leased, and what a change counts as spent.
 
 use ratelimit_common::{
     abi::{
@@ -17,7 +17,7 @@ fn rate(text: &str) -> Rate {
     parse_rate(text).unwrap_or_else(|error| panic!("{text}: {error:?}"))
 }
 
-/// The limits of one user with these, on a host that has a tenth of them without a lease.
+/// The compiled limits of one user, on a host with this reserve.
 fn user_set(rates: &[&str], reserve: Option<Reserve>) -> LimitSet {
     let rates = rates.iter().map(|rate| format!("\"{rate}\"")).collect::<Vec<_>>().join(", ");
     let text = format!(
@@ -52,14 +52,14 @@ fn limits_that_hold_on_all_hosts_are_marked_where_their_bucket_is() {
         assert_eq!((0..4).filter(|place| set.is_leased(*place)).count(), 1, "a margin is no other limit");
         assert!(!user_set(&texts, None).has_leased(), "a host that is alone has all of them");
     }
-    // A tenth of the burst without a lease.
+    // The host has a tenth of the burst without a lease.
     let whole = user_set(&["10000 packets/s burst 5000"], None).limits[0];
     let own = user_set(&["10000 packets/s burst 5000"], tenth).limits[0];
     let packets = |limit: Limit| limit.tolerance_q8 / limit.cost_fp;
     assert!(packets(own) * 9 < packets(whole) && packets(own) * 12 > packets(whole), "{own:?} {whole:?}");
 }
 
-/// A policy with these limits of each source, after another.
+/// Two compiled policies, the second of which replaces the first.
 fn after(before: &str, next: &str) -> (Desired, Desired) {
     let first = desired(&policy(&format!("[source]\n{before}\n")), &FACTS, 1, None);
     let known = Before::known(&first.policy, &first, NOW_Q8);
@@ -86,7 +86,7 @@ fn a_limit_stays_at_its_place_whatever_comes_before_it_or_goes() {
         [Some(Meter::Fragments), Some(Meter::Bytes), Some(Meter::Syns)],
         "packets left their place"
     );
-    // Of two of one kind each keeps its own; one that has changed its rate takes the place of its kind.
+    // Two limits of one meter each keep their place; a limit whose rate changes keeps the place of its meter.
     let (first, second) = after(
         "limits = [\"1000 packets/s\", \"20000 packets/min\"]",
         "limits = [\"20000 packets/min\", \"900 packets/s\"]",
@@ -95,7 +95,7 @@ fn a_limit_stays_at_its_place_whatever_comes_before_it_or_goes() {
     let kept = (0..2).filter(|at| cost(&first, *at) == cost(&second, *at)).count();
     assert_eq!(kept, 1, "the one by the minute is where it was");
     assert_eq!(second.policy.source.set.limit_count, 2);
-    // A place in between that nobody has is of no meter.
+    // A place in between without a limit has no meter.
     let (_, gone) = after("limits = [\"1000 packets/s\", \"2 MB/s\"]", "limits = [\"2 MB/s\"]");
     let set = &gone.policy.source.set;
     assert_eq!((set.limit_count, set.limits[0].meter), (2, UNUSED));
@@ -124,7 +124,7 @@ fn what_cells_may_have_given_counts_as_spent_when_they_give_less() {
     let off = format!("{large}\ngate = false");
     let (given, since, owes, _, _) = owed(large, &off);
     assert_eq!((since, owes), (NOW_Q8, given), "there are none any more");
-    // Entries from before there were cells: every cell counts as tracked until all of them are full.
+    // Entries are older than the prefilter: every cell counts as tracked until all entries are full.
     let (given, _, owes, tracked, longest) = owed(&off, small);
     assert_eq!((given, owes), (0, 0));
     let (first, _) = after(&off, small);
@@ -146,7 +146,7 @@ fn what_is_owed_stays_owed_through_the_next_change_until_it_is_over() {
     assert_eq!(third(1, small), (NOW_Q8, owed.owed_q8), "as it was");
     assert_eq!(third(owed.owed_q8 - 1, small), (NOW_Q8, owed.owed_q8));
     assert_eq!(third(owed.owed_q8, small), (0, 0), "it is over");
-    // Something more is lost meanwhile: from then on, the larger of both.
+    // More is lost meanwhile: the larger debt counts from then on.
     let off = format!("{small}\ngate = false");
     let later = owed.owed_q8 / 2;
     let still = owed.owed_q8 - later;
@@ -192,13 +192,13 @@ fn a_total_is_split_among_cpus_and_kinds_of_sources() {
         let held = u64::from(cpus) * 2 * (split.portion_q8 + cost);
         assert!(split.portion_q8 > 0 && held <= whole / 16, "{cpus}: {split:?}");
         assert!(held + u64::from(cpus) * 2 > whole / 16 - cost * 2 * u64::from(cpus), "{cpus}: {split:?}");
-        // Nothing is given out twice: what CPUs may hold is not in the bucket.
+        // What CPUs may hold is not in the bucket, so nothing is given out twice.
         assert!(
             split.limit.tolerance_q8 + held <= whole && split.limit.tolerance_q8 + held + 2 * cost > whole
         );
         assert_eq!(split.untracked_tolerance_q8, split.limit.tolerance_q8 - split.limit.tolerance_q8 / 4);
     }
-    // Too small to be held in portions.
+    // The burst is too small to be held in portions.
     let small = total("1000 packets/s burst 100", 64, 0);
     assert_eq!((small.portion_q8, small.limit.tolerance_q8 / small.limit.cost_fp), (0, 100));
     let bytes = total("100 MB/s burst 100 MB", 4, 0);
@@ -315,7 +315,7 @@ fn a_limit_is_known_by_its_price_whatever_else_of_it_changes() {
         let is_own = |limit: &Limit| (limit.meter, limit.cost_fp) == (own.meter, own.cost_fp);
         desired.policy.source.set.limits.iter().position(is_own).unwrap()
     };
-    // The second of two of one kind is alone from now on, and stays where it is.
+    // The second of two limits of one meter is alone from now on, and keeps its place.
     for (first, second, alone) in [
         ("2 MB/s", "60 MB/min", "60 MB/min"),
         ("1000 packets/s soft 10%", "30000 packets/min soft 10%", "30000 packets/min"),
@@ -334,7 +334,7 @@ fn a_limit_is_known_by_its_price_whatever_else_of_it_changes() {
 
 #[test]
 fn a_limit_that_has_changed_its_rate_takes_the_place_of_its_kind() {
-    // Bytes came first, so packets are behind them, whatever the order would be afresh.
+    // Bytes came first, so packets are behind them, whatever the order of a new set would be.
     let bytes = desired(&policy("[source]\nlimits = [\"2 MB/s\"]\n"), &FACTS, 1, None);
     let next = |before: &Desired, limits: &str| {
         let known = Before::known(&before.policy, before, NOW_Q8);
@@ -390,13 +390,13 @@ fn sources_are_tracked_until_what_may_be_left_from_before_is_paid_off() {
     let begun = set(&second);
     assert!(begun.prefilter_tolerance_q8 > 0);
     assert_eq!(begun.tracked_until_q8, NOW_Q8 + begun.longest_tolerance_q8);
-    // Another change while that lasts leaves it as it is, and one after it takes it away.
+    // A change in between leaves the time as it is; a change after that time removes it.
     let soon = next(Some((&second, NOW_Q8 + 5)), "per_source = [\"20000 packets/s burst 39000\"]\n");
     assert_eq!(set(&soon).tracked_until_q8, begun.tracked_until_q8);
     let after_q8 = begun.tracked_until_q8 + 5;
     let late = next(Some((&second, after_q8)), "per_source = [\"20000 packets/s burst 39000\"]\n");
     assert_eq!(set(&late).tracked_until_q8, 0);
-    // Where nothing was limited there is no bucket that a margin would have to wait for.
+    // Without a limit before, there is no bucket that a margin has to wait for.
     let soft = next(Some((&first, NOW_Q8)), "per_source = [\"20000 packets/s burst 40000 soft 10%\"]\n");
     assert_eq!((set(&soft).margins_from_q8, set(&soft).tracked_until_q8 > NOW_Q8), (0, true));
 }

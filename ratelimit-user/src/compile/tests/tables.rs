@@ -1,4 +1,4 @@
-//! Tables that packets are looked up in: windows by their numbers, destinations by their classes, prefix levels, and who is spent.
+//! Tables that packets are looked up in: windows by number, destinations by class, aggregation levels, and who is spent.
 
 use ratelimit_common::abi::{
     Meter, WindowLimit,
@@ -51,7 +51,7 @@ fn a_set_refers_to_its_windows_by_numbers_and_each_is_there_once() {
 fn a_window_has_a_name_of_all_that_its_words_depend_on_and_the_same_in_every_build() {
     let name = |limit: &str| {
         let desired = compiled(&format!("[source]\nlimits = [\"1000 packets/s\", \"{limit}\"]\n"));
-        // Of a limit with a margin the limit itself comes last.
+        // Of a limit with a margin, the limit itself comes last.
         windows(&desired, &desired.policy.source.set).last().unwrap().name
     };
     let minute = name("90 packets/min fixed-window");
@@ -72,7 +72,7 @@ fn a_window_has_a_name_of_all_that_its_words_depend_on_and_the_same_in_every_bui
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 8, "{names:x?}");
-    // Words that another build of the daemon has left are found by these.
+    // The names must stay: words that another build of the daemon left are found by them.
     let hour = name("90 packets/hour fixed-window");
     assert_eq!((minute, hour), (0x84f0_b5db_0000_0000, 0x685e_767f_0000_0000));
 }

@@ -1,4 +1,4 @@
-//! The meaning of `preset = "login"`, and of the keys that go with it alone.
+//! The meaning of `preset = "login"`, and of the keys that are only valid with it.
 
 use std::{ops::Range, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
 };
 
 const LOGIN: &str = "login";
-/// How long an address that a user has logged in from counts as known, unless the policy says otherwise.
+/// How long an address stays known after a user has logged in from it, unless the policy says otherwise.
 const KNOWN_FOR: Duration = Duration::from_secs(30 * 86_400);
 
-/// The limits of failed logins, if that is what the API counts.
+/// The limits of failed logins, if the API has the preset.
 pub(super) fn resolve(table: &ApiTable, terms: LimitTerms<'_>, problems: &mut Problems<'_>) -> Option<Login> {
     let is_login = match &table.preset {
         KeyLookup::Read((word, at)) if word != LOGIN => {
@@ -57,7 +57,7 @@ pub(super) fn resolve(table: &ApiTable, terms: LimitTerms<'_>, problems: &mut Pr
     })
 }
 
-/// So many an hour, counted like the others of the table.
+/// A default limit of `per_hour` failures per hour, with the manner of the other limits of the table.
 fn default(per_hour: u64, terms: LimitTerms<'_>) -> Vec<RequestLimit> {
     let manner = terms.manner.unwrap_or(Manner::PLAIN);
     let meter = ratelimit_common::abi::Meter::Packets;

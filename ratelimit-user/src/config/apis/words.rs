@@ -1,4 +1,4 @@
-//! The words of an `[[api]]` that take more than a look: how it counts, what happens above its limits, and what is kept back.
+//! Keys of an `[[api]]` whose values are more than one word: algorithm and throttle, `on_limit`, `escalate` and `reserved`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// The longest that a request waits.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// The longest that a caller may stay above before it is blocked.
+/// The longest time that a caller may stay above its limit before it is blocked.
 const MAX_LASTING: Duration = Duration::from_secs(3_600);
 
 policy_table! {
@@ -45,7 +45,7 @@ policy_table! {
     }
 }
 
-/// How limits are counted that do not say it themselves.
+/// The manner of limits that name no algorithm or throttle themselves.
 pub(super) fn manner(table: &ApiTable, problems: &mut Problems<'_>) -> Option<Manner> {
     let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
     let algorithm = match &table.algorithm {
@@ -102,7 +102,7 @@ pub(super) fn on_limit(written: Option<&At<String>>, problems: &mut Problems<'_>
     }
 }
 
-/// A delayed request holds a place in time, which only buckets have.
+/// Reports `delay` beside a window: a delayed request takes a slot in time, which only buckets have.
 pub(super) fn judge_delay(table: &ApiTable, api: &Api, problems: &mut Problems<'_>) {
     let (OnRefusal::Delay(_), Some((text, at))) = (api.on_limit, &table.on_limit) else { return };
     let mut limits = api.lists().flatten();
@@ -154,7 +154,7 @@ pub(super) fn escalation(table: &EscalateTable, problems: &mut Problems<'_>) -> 
     Some(Escalation { above: above?, lasting: lasting?, block_for: block_for?, ipv4_prefix, ipv6_prefix })
 }
 
-/// What a key of `escalate` says, if it is there and makes sense.
+/// Reads a required key of `escalate`; `None` if it is missing or invalid, and reported.
 fn required<T>(
     key: &str,
     example: &str,

@@ -1,4 +1,4 @@
-//! What changes in a text, and that nothing else does.
+//! What edits change in a text, and that they change nothing else.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn list(text: &str, list: &LimitList, rates: &[&str]) -> Result<String, EditErro
     set_list(text, list, &rates.iter().map(|rate| (*rate).to_owned()).collect::<Vec<_>>())
 }
 
-/// The edited text must be the whole one with one piece replaced, and be a policy still.
+/// Asserts that the edited text is the whole one with one piece replaced, and still a valid policy.
 fn assert_edit(edited: Result<String, EditError>, from: &str, to: &str) {
     assert_eq!(WHOLE.matches(from).count(), 1, "{from}");
     let edited = edited.unwrap();
@@ -144,7 +144,7 @@ proptest! {
         let text = format!(
             "#{comment}\n[source]{space}#{comment}\nlimits{space}={space}[{space}\"5000/s\",#{comment}\n'10 syns/s'{space},#{comment}\n]\n"
         );
-        // Each place takes what makes sense there.
+        // One rate for each index, in a meter that no other limit of the list has.
         let rate = [format!("{amount} packets/s"), format!("{amount} syns/s"), format!("{amount} fragments/s")];
         let mut rates = vec!["5000 packets/s", "10 syns/s"];
         match rates.get_mut(index) {

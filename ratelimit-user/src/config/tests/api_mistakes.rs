@@ -4,13 +4,13 @@ use super::problems;
 
 const SOURCE: &str = "[source]\nlimits = [\"1/s\"]\n";
 
-/// What is wrong with a text below two lines, without the name of the file.
+/// The problems of a text that stands below two other lines, without the file name.
 fn refused(text: &str) -> Vec<String> {
     let found = problems(&format!("{SOURCE}{text}\n"));
     found.iter().map(|problem| problem.strip_prefix("p.toml:").unwrap().to_owned()).collect()
 }
 
-/// The same of lines 5 and on, in an API.
+/// The problems of an `[[api]]` whose lines start at line 5, without the file name.
 fn refused_api(lines: &str) -> Vec<String> {
     refused(&format!("[[api]]\nname = \"a\"\n{lines}"))
 }
@@ -282,7 +282,7 @@ fn keys_and_threads_have_bounds() {
 
 #[test]
 fn what_follows_from_another_mistake_is_not_reported() {
-    // An algorithm that is none makes no limit wrong, and a zone is not useless beside a limit that cannot be read.
+    // An unknown algorithm makes no limit wrong, and a zone beside an unreadable limit is not called useless.
     let text = "algorithm = \"windw\"\ntime_zone = \"UTC\"\non_limit = \"delay 2s\"\nlimits = [\"100000/day\", \"5/month\", \"x\"]";
     let found = refused_api(text);
     assert_eq!(found.len(), 2, "{found:#?}");

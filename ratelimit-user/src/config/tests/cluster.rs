@@ -84,7 +84,7 @@ fn a_mistake_in_a_cluster_is_one_problem() {
         ),
         ("redis = \"redis://h\"\nhosts = \"3\"", "p.toml:5:9: hosts is a string; write a whole number"),
         ("redis = \"redis://h\"\nreserve = 5", "p.toml:5:11: reserve is a number; write a string in quotes"),
-        // The default is too short for it.
+        // The default lease is too short for the tick.
         (
             "redis = \"redis://h\"\ntick = \"500ms\"",
             "p.toml:5:8: lease = \"1000 ms\" is not possible with a tick of 500 ms; use 2000 ms to 60s",
@@ -140,7 +140,7 @@ fn a_limit_that_the_store_cannot_count_is_an_error_where_it_is_written() {
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].starts_with(&format!("p.toml:4:12: plan \"gold\": {sentence}")), "{found:#?}");
     assert!(found[1].starts_with(&format!("p.toml:7:43: user \"a\": {sentence}")), "{found:#?}");
-    // Each host for itself can.
+    // Without a cluster, each host can count the limit by itself.
     let alone = users(much, much, "").replace("[cluster]\nredis = \"redis://h\"\n", "");
     assert!(parse(&alone, "p.toml").is_ok());
 }
@@ -186,7 +186,7 @@ fn a_reserve_of_nothing_is_told_which_burst_has_one() {
           of it pass; use a burst of at least 320, or fewer hosts"
         ]
     );
-    // A frame has to fit in.
+    // A host's part of the reserve must have room for one frame.
     let bytes = |burst: u64| warnings(&users(FINE, &format!("\"1 MB/s burst {burst} bytes\""), ""));
     assert!(
         bytes(484_479)[0].ends_with("use a burst of at least 484480, or fewer hosts"),

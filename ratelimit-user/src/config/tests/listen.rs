@@ -1,4 +1,4 @@
-//! `[listen]`: where, and whom it believes.
+//! `[listen]`: endpoints, tokens, certificates and trusted proxies.
 
 use super::{parse, problems};
 use crate::policy::{Listen, ListenEndpoint};

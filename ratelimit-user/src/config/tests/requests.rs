@@ -1,8 +1,8 @@
-//! What is said about requests, allowed, and probably not meant.
+//! Warnings about requests: what is allowed and probably not intended.
 
 use super::warnings;
 
-/// The warnings below two lines, without the name of the file.
+/// The warnings about a text that stands below two other lines, without the file name.
 fn below(text: &str) -> Vec<String> {
     let found = warnings(&format!("[source]\nlimits = [\"1/s\"]\n{text}\n"));
     found.iter().map(|warning| warning.strip_prefix("p.toml:").unwrap().to_owned()).collect()
@@ -74,7 +74,7 @@ fn escalation_of_addresses_that_nobody_answers_for_is_named() {
         ("http = \"127.0.0.1:1\"\ntoken_file = \"/t\"", None),
         ("http = \"127.0.0.1:1\"\nresp = \"unix:/s\"", None),
         ("http = \"127.0.0.1:1\"\ntrusted_proxies = [\"127.0.0.1\"]", None),
-        // Nobody but operators can ask.
+        // Without listeners, only operators can ask questions.
         ("", None),
     ] {
         assert_eq!(below(&format!("{api}{listen}\n")), Vec::from_iter(expected), "{listen}");

@@ -1,4 +1,4 @@
-//! What is allowed but probably not meant.
+//! Warnings: what is allowed but probably not intended.
 
 use super::{problems, warnings};
 

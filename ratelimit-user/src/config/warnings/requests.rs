@@ -1,4 +1,4 @@
-//! What a policy says about requests and cannot mean.
+//! Warnings about the limits of requests in a valid policy.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::{
     policy::{Api, KeyPart, ListenEndpoint, Plan, Policy, Prefix, RequestLimit, log_bytes},
 };
 
-/// Where as many keys can use up a log at once, nobody is told how many it is.
+/// If this many keys can have full logs at once, there is no warning.
 const MANY_LOGS: u64 = 100_000;
 
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
@@ -38,7 +38,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
     zone(document, policy, problems);
 }
 
-/// Limits of one list that stand in each other's way.
+/// Warns of limits of one list that never decide.
 fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems: &mut Problems<'_>) {
     let places = places.map(|list| list.entries.as_slice()).unwrap_or_default();
     for (index, (limit, (_, at))) in limits.iter().zip(places).enumerate() {
@@ -49,7 +49,7 @@ fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems:
     }
 }
 
-/// Logs that do not all fit when many keys use theirs up. Whoever asks chooses names, and so how many keys there are.
+/// Warns of logs that do not all fit when many keys are at their limits. Callers choose the names, and so how many keys there are.
 fn logs(of: &str, limits: &[RequestLimit], places: Option<&Strings>, keys: u64, problems: &mut Problems<'_>) {
     let places = places.map(|list| list.entries.as_slice()).unwrap_or_default();
     for (limit, (_, at)) in limits.iter().zip(places) {
@@ -78,7 +78,7 @@ fn bytes(bytes: u64) -> String {
 
 fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
     let of = |key: &str| format!("api {:?}: {key}", api.name);
-    // An API whose key is nothing but its own name has one key.
+    // An API whose key is only its own name has one counter key.
     let has_many_keys = api.key.iter().any(|part| *part != KeyPart::Api);
     if let KeyLookup::Read(list) = &table.limits {
         within(&of("limits"), &api.limits, Some(list), problems);
@@ -104,7 +104,7 @@ fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
             let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
             let of = of(&format!("{key}.{name}"));
             within(&of, limits, Some(list), problems);
-            // A user is one key.
+            // The list of one user has one counter key per user.
             if key == "plans" && has_many_keys {
                 logs(&of, limits, Some(list), keys, problems);
             }
@@ -112,7 +112,7 @@ fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
     }
 }
 
-/// What is said about other hosts where there are none.
+/// Warns of keys about other hosts in a policy without a cluster.
 fn alone(table: &ApiTable, problems: &mut Problems<'_>) {
     for (key, written) in [("sharing", &table.sharing), ("without_store", &table.without_store)] {
         if let Some((word, at)) = written {
@@ -121,7 +121,7 @@ fn alone(table: &ApiTable, problems: &mut Problems<'_>) {
     }
 }
 
-/// Listeners for questions that all have the same answer.
+/// Warns of listeners that would allow every question.
 fn unasked(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let KeyLookup::Read(table) = &document.listen else { return };
     if policy.limits_requests() {
@@ -136,7 +136,7 @@ fn unasked(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     }
 }
 
-/// Addresses that are to be blocked, and nobody whose word about them would be enough.
+/// Warns of escalation with listeners whose callers are not trusted to name addresses.
 fn unvouched(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let listen = policy.listen();
     let certified = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -168,7 +168,7 @@ fn unvouched(document: &Document, policy: &Policy, problems: &mut Problems<'_>) 
     }
 }
 
-/// A zone of all requests that none has use for.
+/// Warns of a time zone in `[requests]` that no limit needs.
 fn zone(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
     let Some((zone, at)) = document.requests.as_ref().and_then(|table| table.time_zone.as_ref()) else {
         return;

@@ -1,4 +1,4 @@
-//! Whether this host is under attack, as far as new sources and totals tell: looked at once a second.
+//! The attack state of this host, concluded once a second from new sources and totals.
 
 use ratelimit_common::abi::{Event, Reason};
 
@@ -8,7 +8,7 @@ use crate::{
     stats::attack_state::{Pressure, Watch},
 };
 
-/// What the last seconds brought.
+/// Follows the attack state from second to second.
 #[derive(Debug)]
 pub(in crate::daemon) struct AttackWatch {
     pub(in crate::daemon) watch: Watch,
@@ -16,7 +16,7 @@ pub(in crate::daemon) struct AttackWatch {
     seen: AttackCounts,
 }
 
-/// Counts at the last look, to tell what one second brought.
+/// Counts at the last look, from which the next look subtracts.
 #[derive(Clone, Copy, Debug, Default)]
 struct AttackCounts {
     promoted: u64,
@@ -25,13 +25,13 @@ struct AttackCounts {
 }
 
 impl AttackWatch {
-    /// A watch that counts from now on.
+    /// Makes a watch that counts from now on.
     pub(in crate::daemon) fn new(maps: &KernelMaps) -> Result<Self, Failure> {
         let seen = AttackCounts::of(maps)?;
         Ok(Self { watch: Watch::default(), last_second: Pressure::default(), seen })
     }
 
-    /// Looks at what the last second brought, with a budget of so many new sources.
+    /// Takes in the counts of the last second. `budget` is the number of new sources that a second may have.
     pub(in crate::daemon) fn observe(&mut self, maps: &KernelMaps, budget: u64) -> Result<(), Failure> {
         let now = AttackCounts::of(maps)?;
         let before = std::mem::replace(&mut self.seen, now);
@@ -62,7 +62,7 @@ impl AttackWatch {
 
 impl AttackCounts {
     fn of(maps: &KernelMaps) -> Result<Self, Failure> {
-        // Every second, so only what is needed: all counters of 256 services are 13 000 reads.
+        // Only these counters are read, because this happens every second: all counters of 256 services are 13 000 reads.
         Ok(Self {
             promoted: maps.event(Event::Promoted)?,
             refused_newcomers: maps.packets(Reason::NewSourceBudget)?,

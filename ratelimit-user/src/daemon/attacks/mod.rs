@@ -1,4 +1,4 @@
-//! Attacks on this host: recognised, logged, kept and told.
+//! Recognises attacks on this host, logs them, keeps their reports and tells notifiers.
 
 pub(super) mod attack;
 
@@ -21,18 +21,18 @@ use crate::{
     policy::{Occasion, Policy},
 };
 
-/// How often an attack that goes on is written down: what came since is lost to a daemon that is killed.
+/// How often the report of an attack that goes on is written to disk. A daemon that is killed loses what it has counted since.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
-/// An attack that was seen longer ago than this when a daemon starts has ended.
+/// An attack whose last second is longer ago than this when a daemon starts has ended.
 const LONGEST_GAP: Duration = Duration::from_secs(300);
 /// How long a daemon that stops waits for the disk.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// What is known of attacks, those that go on and those that are over.
+/// Attacks that go on, and the reports of those that are over.
 #[derive(Debug)]
 pub(super) struct Attacks {
     detector: Detector,
-    /// Reports of attacks that are over, and of the others what was last written down.
+    /// Reports of attacks that are over, and the last saved reports of those that go on.
     reports: BTreeMap<u64, AttackReport>,
     records: AttackRecords,
     notifications: Notifications,
@@ -43,7 +43,7 @@ pub(super) struct Attacks {
 }
 
 impl Attacks {
-    /// From what is kept in a directory. `post` sends messages of webhooks.
+    /// Reads the reports that are kept in a directory. `post` sends messages of webhooks.
     pub(super) fn open(directory: &Path, policy: &Policy, post: Arc<dyn Post>) -> Result<Self, Failure> {
         let failed = |error| Failure::new(ExitCode::Unsupported, format!("cannot start a thread: {error}"));
         let mut notifications =
@@ -99,7 +99,7 @@ impl Attacks {
         self.detector.see_samples(part);
     }
 
-    /// Writes down what was changed, in attacks that go on.
+    /// Adds a change to the reports of attacks that go on.
     pub(super) fn note(&mut self, what: &str) {
         self.detector.note(self.now_ms(), what);
     }
@@ -151,13 +151,13 @@ impl Attacks {
         }
     }
 
-    /// The daemon stops: what goes on is written down, so that the next one goes on with it.
+    /// Called when the daemon stops: saves the reports of attacks that go on, so that the next daemon goes on with them.
     pub(super) fn stop(&mut self) {
         self.keep_ongoing();
         self.records.settle(LAST_WAIT);
     }
 
-    /// All attacks, the newest first.
+    /// Returns all attacks, the newest first.
     pub(super) fn list(&self) -> Vec<AttackSummary> {
         let now: BTreeMap<u64, &AttackReport> =
             self.detector.ongoing().map(|report| (report.summary.number, report)).collect();
@@ -165,7 +165,7 @@ impl Attacks {
         newest.map(|(number, kept)| now.get(number).copied().unwrap_or(kept).summary.clone()).collect()
     }
 
-    /// The report of one attack.
+    /// Returns the report of one attack.
     pub(super) fn show(&self, number: u64) -> Result<AttackReport, Failure> {
         let ongoing = self.detector.ongoing().find(|report| report.summary.number == number);
         if let Some(report) = ongoing.or_else(|| self.reports.get(&number)) {
@@ -181,7 +181,7 @@ impl Attacks {
         Err(Failure::new(ExitCode::Found, format!("attack {number} is not known; {known}")))
     }
 
-    /// The attacks that go on, for `status` and metrics.
+    /// Returns the attacks that go on and the state of notifiers, for `status` and metrics.
     pub(super) fn status(&self) -> AttacksStatus {
         let active = |report: &AttackReport| ActiveAttack {
             number: report.summary.number,
@@ -198,19 +198,19 @@ impl Attacks {
         }
     }
 
-    /// Reports that a restart would lose, as a sentence.
+    /// Returns a sentence if reports are not on disk, so that a restart would lose them.
     pub(super) fn not_on_disk(&self) -> Option<String> {
         self.records.problem().map(|problem| format!("reports of attacks are NOT ON DISK: {problem}"))
     }
 
-    /// The notifiers that could not be told, as sentences.
+    /// Returns sentences about notifiers that could not be told.
     pub(super) fn untold(&self) -> Vec<String> {
         self.notifications.warnings()
     }
 }
 
-/// The report that makes way when there are too many: of the older half the one with fewest refused packets, so that many small attacks do not make a large one
-/// forgotten.
+/// Returns the number of the report to remove when there are too many: of the older half the one with the fewest refused packets, so that many small attacks do not
+/// displace a large one.
 fn superfluous(reports: &BTreeMap<u64, AttackReport>) -> Option<u64> {
     if reports.len() <= KEPT {
         return None;
@@ -220,7 +220,7 @@ fn superfluous(reports: &BTreeMap<u64, AttackReport>) -> Option<u64> {
     least.or_else(|| reports.values().next()).map(|report| report.summary.number)
 }
 
-/// One line for each begin and each end.
+/// Logs one line for the begin or the end of an attack.
 fn log_attack(event: &str, report: &AttackReport, sentence: &str) {
     let AttackSummary { number, target, kind, refused_packets, peak_packets_per_second, .. } =
         &report.summary;

@@ -1,4 +1,4 @@
-//! Limits that hold on all hosts together: those of the policy in force, what packets have spent of them, and what the kernel may spend.
+//! The leases of limits that hold on all hosts together: follows the policy, reads spent units from the kernel, and writes leases into it.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Cluster {
-    /// Takes in what packets have spent, and tells them what they may spend.
+    /// Reads the units that packets have spent, and gives the kernel leases that have changed.
     pub(in crate::daemon) fn look_after_leases(
         &mut self,
         policy: &Policy,
@@ -35,21 +35,21 @@ impl Cluster {
         self.tell_leases(enforced)
     }
 
-    /// Lets go of every lease, so that others can have it.
+    /// Gives up every lease, so that other hosts can have the units.
     pub(in crate::daemon) fn give_up_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
         self.leases.give_up(probe::now_ns());
         self.batch_due = Instant::now();
         self.tell_leases(enforced)
     }
 
-    /// Has the store reset the records of a user with the next exchange that it answers. Returns why the store has not answered the last exchange, if it has not.
+    /// Marks the store records of a user to be reset with the next exchange that the store answers. Returns why the last exchange had no answer, if it had none.
     pub(in crate::daemon) fn reset_in_store(&mut self, user: &User) -> Option<&str> {
         let keys = named(user.network()).map(|(name, _)| self.keys.record(user.name(), &name));
         self.resets.extend(keys);
         self.problem.as_deref()
     }
 
-    /// Follows the limits of the policy in force.
+    /// Goes over to the limits of the policy in force, if it is another one.
     fn follow_policy(&mut self, policy: &Policy, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
         let generation = enforced.desired.policy.generation;
         if self.follows == Some(generation) {
@@ -71,7 +71,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The limits of a user that hold on all hosts together.
+    /// Returns the limits of a user that hold on all hosts together.
     fn leased_limits(&self, user: &User, index: u32, set: &LimitSet, facts: &HostFacts) -> Vec<LeasedLimit> {
         let rates = user.network();
         let places = compile::places(rates, set, facts.headroom, facts.reserve);
@@ -80,14 +80,14 @@ impl Cluster {
             Some(LeasedLimit {
                 key: self.keys.record(user.name(), &name),
                 place: lease_place(index, place as u32),
-                // Checked when the policy was read.
+                // These terms were checked when the policy was read.
                 terms: Terms::of(rate, self.policy.reserve()).ok()?,
             })
         };
         named(rates).zip(places).filter_map(leased).collect()
     }
 
-    /// Tells the kernel what has changed.
+    /// Writes leases that have changed into the kernel.
     pub(super) fn tell_leases(&mut self, enforced: &mut EnforcedPolicy) -> Result<(), Failure> {
         for (place, lease) in self.leases.news() {
             let expires_q8 = gcra::time_q8(lease.expires_ns);
@@ -99,7 +99,7 @@ impl Cluster {
     }
 }
 
-/// What each limit of a user is called in the store: what it counts, and a number if that is not the first of its kind.
+/// Returns each limit of a user with its name in the store: what the limit counts, and a number from the second limit of this kind on.
 fn named(rates: &[Rate]) -> impl Iterator<Item = (String, &Rate)> {
     rates.iter().enumerate().map(|(at, rate)| {
         let before = rates[..at].iter().filter(|other| other.meter == rate.meter).count();

@@ -1,9 +1,9 @@
-//! This host's part in the cluster: what it tells the store, and what becomes of the answers.
+//! This host's part in the cluster: makes lease batches and takes in the answers of the store.
 //!
 //! ```text
 //! every tick:  counters -> leases -> kernel;  leases -> lease batch -> store -> answers -> leases -> kernel
 //! ```
-//! The host is locked on both sides of the conversation and never during it: nobody waits for the store.
+//! The host is locked before and after an exchange but never during it: nobody waits for the store.
 
 mod leased_limits;
 pub(super) mod owner;
@@ -33,14 +33,14 @@ use crate::{
     },
 };
 
-/// Being suspended for less than that matters to nobody: leases end a margin before the store writes them off.
+/// A suspension shorter than this does no harm: leases end a margin before the store writes them off.
 const SUSPENDED_NS: u64 = 50_000_000;
 
-/// What the host knows of its cluster.
+/// The host's state of its cluster: leases, gossip, and the conversation with the store.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) policy: ClusterPolicy,
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     id: String,
     keys: Keys,
     pub(super) leases: Leases,
@@ -52,44 +52,44 @@ pub(super) struct Cluster {
     exchanges: u64,
     lines: u64,
     failures: u64,
-    /// As it was measured when the store was last heard.
+    /// The round trip as it was last measured.
     round_trip: RoundTrip,
-    /// When a loaded store is to hear of this host again.
+    /// When the next lease batch is due. A loaded store stretches the tick.
     batch_due: Instant,
     /// Keys of limits whose store record is to be reset.
     pub(super) resets: BTreeSet<String>,
-    /// For how long this host was suspended when last looked.
+    /// Nanoseconds that this host was suspended since its boot, at the last look.
     suspended_ns: u64,
-    /// How often the store's clock was set back, and how far and when it was last set.
+    /// How often the store's clock was set back; `clock_step` is by how many milliseconds and when it was last set.
     clock_steps: u64,
     clock_step: Option<(i64, u64)>,
-    /// Whether it was said that hosts have different limits.
+    /// Whether the log has said that hosts have different limits.
     said_disputes: bool,
     /// Blocks for all hosts, and the hosts.
     pub(super) gossip: Gossip,
-    /// When it is time to hear of them again, and how often that has been.
+    /// When the next call of gossip is due; `gossips` is how many there were.
     pub(super) gossip_due: Instant,
     gossips: u64,
 }
 
-/// A lease batch to the store, and when it was sent by the kernel's clock.
+/// A lease batch, and the time of the kernel's clock when it was sent.
 #[derive(Debug)]
 pub(super) struct LeaseBatch {
     pub(super) lines: Vec<Line>,
     pub(super) sent_ns: u64,
-    /// For how long this host had been suspended by then.
+    /// Nanoseconds that this host had been suspended by then.
     suspended_ns: u64,
     pub(super) resets: BTreeSet<String>,
     pub(super) gossip: Option<Call<'static>>,
 }
 
 impl Cluster {
-    /// Why an order for all hosts is refused where there is one.
+    /// Returns the refusal of an order for all hosts on a host without a cluster.
     pub(super) fn none(code: ExitCode) -> Failure {
         Failure::new(code, "this host is in no cluster; give it one with [cluster] redis, or run --redis")
     }
 
-    /// A host of that name that has told the store nothing yet.
+    /// Makes a host with this name that has told the store nothing yet.
     pub(super) fn new(policy: ClusterPolicy, name: &str, gossip: Gossip) -> Result<Self, Failure> {
         let timing = Timing::new(policy.lease(), policy.tick());
         let [epoch, _] = probe::random_secret()?;
@@ -118,34 +118,34 @@ impl Cluster {
         })
     }
 
-    /// What is held follows how long the store takes to answer, and how often it is asked.
+    /// Sets the round trip, which decides how much this host holds and when leases are renewed.
     fn set_round_trip(&mut self, round_trip: RoundTrip) {
         self.round_trip = round_trip;
         self.leases.set_round_trip(round_trip.beyond_tick());
     }
 
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the store counts as gone.
+    /// Whether the breaker counts the store as gone.
     fn is_cut_off(&self) -> bool {
         self.breaker.is_open()
     }
 
-    /// The store's clock was set, or this host stood still for longer than its clock says.
+    /// Called when the store's clock was set, or when this host stood still for longer than its clock says.
     pub(super) fn clock_stepped(&mut self, step_ms: i64, now_ns: u64) {
         self.clock_step = Some((step_ms, now_ns));
         if step_ms < 0 {
             self.clock_steps += 1;
         } else {
-            // What is held may have been written off.
+            // The store may have written off this host's leases.
             self.leases.lapse(now_ns);
         }
     }
 
-    /// What is held is void if this host was suspended: its clock stood still, and the store's did not.
+    /// Ends all leases if this host was suspended: its clock stood still, and the store's did not.
     fn wake_up(&mut self, now_ns: u64) {
         let suspended_ns = probe::suspended_ns();
         if suspended_ns > self.suspended_ns.saturating_add(SUSPENDED_NS) {
@@ -158,7 +158,7 @@ impl Cluster {
         self.suspended_ns = self.suspended_ns.max(suspended_ns);
     }
 
-    /// Looks after leases, and says what the store is to be told; `None` if nothing.
+    /// Looks after leases, and returns the lease batch for the store; `None` if there is nothing to tell.
     pub(super) fn tick(
         &mut self,
         now: Instant,
@@ -176,13 +176,13 @@ impl Cluster {
         if lines.is_empty() && resets.is_empty() && gossip.is_none() {
             return Ok(None);
         }
-        // A tick that is not stretched is waited for by whoever calls this.
+        // The caller waits for a normal tick; only the stretch is added here.
         self.batch_due = now + self.round_trip.stretched_by();
         let suspended_ns = self.suspended_ns;
         Ok(Some(LeaseBatch { lines, sent_ns: probe::now_ns(), suspended_ns, resets, gossip }))
     }
 
-    /// Takes in what the store answered to each line. `failure` is what went wrong with the rest of the lease batch.
+    /// Takes in the store's answers to the lines of a lease batch. `failure` is an error of its other parts.
     pub(super) fn take_answers(
         &mut self,
         batch: &LeaseBatch,
@@ -193,7 +193,7 @@ impl Cluster {
     ) -> Result<(), Failure> {
         let now_ns = probe::now_ns();
         let mut answered = false;
-        // What was suspended meanwhile has passed for the store.
+        // Time in which this host was suspended has passed for the store.
         let suspended_ns = probe::suspended_ns().saturating_sub(batch.suspended_ns);
         let sent_ns = batch.sent_ns.saturating_sub(suspended_ns);
         for (line, answer) in batch.lines.iter().zip(answers) {
@@ -212,7 +212,7 @@ impl Cluster {
         self.set_round_trip(round_trip);
         self.speak_of_disputes(now_ns);
         match failure {
-            // In a Redis Cluster some masters may be there and others not. Users of those that are go on as before.
+            // In a Redis Cluster some masters may answer and others not. Users whose records are on a master that answers go on as before.
             Some(error) if answered => self.answered_in_part(&error),
             Some(error) => self.failed(&error),
             None => self.answered(),
@@ -220,24 +220,24 @@ impl Cluster {
         self.tell_leases(enforced)
     }
 
-    /// The store could not be asked at all.
+    /// Called when the store could not be asked at all.
     pub(super) fn store_failed(&mut self, batch: LeaseBatch, error: &StoreError) {
         self.resets.extend(batch.resets);
         self.failed(error);
     }
 
-    /// Servers of the store were connected to anew.
+    /// Called when servers of the store were connected to anew.
     pub(super) fn store_connected(&mut self, round_trip: RoundTrip) {
         self.set_round_trip(round_trip);
         tracing::info!(event = "store", up = true, "connected to the store {}", self.policy.redis());
     }
 
-    /// What the servers of the store say of themselves by now. The store worker writes it to the log.
+    /// Takes in the facts that the servers of the store tell of themselves. The store worker logs them.
     pub(super) fn store_described(&mut self, facts: &[ServerFacts]) {
         self.warnings = facts.iter().filter_map(ServerFacts::eviction_warning).collect();
     }
 
-    /// The call that tells and hears of blocks and hosts, if it is time.
+    /// Returns the call of gossip, if it is due.
     fn gossip_call(&mut self, now: Instant, now_ns: u64) -> Option<Call<'static>> {
         if now < self.gossip_due {
             return None;
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(wanted.len(), 2, "one for each limit");
         let batch = |resets| LeaseBatch { lines: vec![], sent_ns: 0, suspended_ns: 0, resets, gossip: None };
         let lost = batch(std::mem::take(&mut cluster.resets));
-        // Somebody resets something else meanwhile.
+        // Another record is to be reset meanwhile.
         cluster.resets.insert("another".into());
         let error = StoreError::Unreachable { at: "127.0.0.1:1".into(), why: "refused".into() };
         cluster.store_failed(lost, &error);

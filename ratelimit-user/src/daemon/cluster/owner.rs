@@ -1,4 +1,4 @@
-//! Which machine this is, whatever it is called: two of one name must not be taken for one.
+//! A text that identifies this machine, so that two machines with one host name are not taken for one.
 
 use std::{fs, path::Path};
 
@@ -6,10 +6,10 @@ use crate::{daemon::state::replacement::Replacement, dataplane::probe, failure::
 
 /// File name in the state directory.
 const FILE: &str = "cluster-owner";
-/// Length of the name, in hexadecimal digits.
+/// Length of the text, in hexadecimal digits.
 const LENGTH: usize = 32;
 
-/// A text that no other machine has and that stays when the daemon starts again: made when it is first needed.
+/// Returns the text that only this machine has. It is made when it is first needed, and stays when the daemon starts again.
 pub(in crate::daemon) fn owner(state: &Path) -> Result<String, Failure> {
     let path = state.join(FILE);
     if let Some(known) = fs::read_to_string(&path).ok().and_then(|text| read(&text)) {
@@ -18,7 +18,7 @@ pub(in crate::daemon) fn owner(state: &Path) -> Result<String, Failure> {
     let [one, other] = probe::random_secret()?;
     let made = format!("{one:016x}{other:016x}");
     if let Err(error) = Replacement::prepare(&path, made.as_bytes()).and_then(Replacement::commit) {
-        // The next daemon then has another, and its name may be taken for a few seconds.
+        // The next daemon will have another text, and the store may refuse its name for a few seconds.
         log::warning(format!("cannot write {FILE}: {error}"));
     }
     Ok(made)

@@ -1,16 +1,16 @@
-//! Work in which a mistake of the program must not end anything else.
+//! Runs work in which a panic must not end anything else.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// What came of the work, or what it said when it panicked. Whatever it worked with is left as far as the work had got.
+/// Runs work and returns its result, or the message of its panic. Values that the work was changing keep their partial changes.
 pub(in crate::daemon) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(in crate::daemon) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words").to_owned()

@@ -1,4 +1,4 @@
-//! What operators are told of the cluster: its status, its hosts, and what is wrong with it.
+//! Reports about the cluster for operators: its status, its hosts, and warnings.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ use crate::{
     store::exchange::Others,
 };
 
-/// For how long a clock that was set is spoken of.
+/// How long a warning about a clock that was set stays.
 const SAID_FOR_NS: u64 = 3_600 * 1_000_000_000;
 
 impl Cluster {
-    /// How many times the limit all hosts together can have, at most.
+    /// Returns the most that all hosts together can admit, as a multiple of a limit.
     fn bound(&self) -> u32 {
         match self.policy.without_store() {
             WithoutStore::LastRate if self.is_cut_off() => self.policy.hosts(),
@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with the cluster, as sentences.
+    /// Returns the warnings about the cluster, as sentences.
     fn warnings(&self, now_ns: u64) -> Vec<String> {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.gossip.unheard().map(|why| format!("{why}; limits hold all the same")));
@@ -62,7 +62,7 @@ impl Cluster {
         warnings
     }
 
-    /// The sentence that hosts have different limits, if they have.
+    /// Returns the sentence that hosts have different limits, if they have.
     fn dispute(&self, now_ns: u64) -> Option<String> {
         const NAMED: usize = 3;
         let disputed: Vec<(&str, Others)> = self.leases.disputed(now_ns).collect();
@@ -83,7 +83,7 @@ impl Cluster {
         })
     }
 
-    /// Says once that hosts have different limits, and that they agree again.
+    /// Logs once that hosts have different limits, and once that they agree again.
     pub(super) fn speak_of_disputes(&mut self, now_ns: u64) {
         let dispute = self.dispute(now_ns);
         if dispute.is_some() != self.said_disputes {
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// The cluster as this host sees it, for `status`.
+    /// Returns this host's part in the cluster, for `status`.
     pub(in crate::daemon) fn status(&self, now: Instant, now_ns: u64) -> ClusterStatus {
         let totals = self.leases.totals(now_ns);
         ClusterStatus {
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// The hosts of the cluster.
+    /// Returns the reply to `cluster`: this host's part, and the hosts.
     pub(in crate::daemon) fn reply(&self, now_ns: u64) -> Reply {
         let status = Box::new(self.status(Instant::now(), now_ns));
         let mut hosts = self.gossip.members().to_vec();
@@ -128,7 +128,7 @@ impl Cluster {
         Reply::Cluster { status, hosts }
     }
 
-    /// Blocks for all hosts that do not hold here.
+    /// Returns the blocks for all hosts that this host refuses.
     pub(in crate::daemon) fn refused(&self, now_ns: u64) -> Vec<Block> {
         let refused = |(prefix, block, why): (&Prefix, &_, Option<&str>)| {
             let block: &HeardBlock = block;
@@ -138,7 +138,7 @@ impl Cluster {
         self.gossip.blocks(now_ns).filter_map(refused).collect()
     }
 
-    /// The block of a prefix that its entry of the list does not say: the one for all hosts where this host's own lasts longer, or this host's own where it does not.
+    /// Returns the second block of a prefix, which is not on the list: the one for all hosts if this host's own lasts longer, or else this host's own.
     pub(in crate::daemon) fn beside(&self, prefix: &Prefix, entry: &ListEntry, now_ns: u64) -> Option<Block> {
         if is_of_cluster(entry) {
             let own = self.gossip.block_behind(prefix, now_ns)?;
@@ -148,26 +148,26 @@ impl Cluster {
         Some(described(prefix, &block.host_block, Some(&block.origin), now_ns))
     }
 
-    /// How many such blocks there are.
+    /// Returns how many prefixes have a second block that is not on the list.
     pub(in crate::daemon) fn beside_in_all(&self, lists: &Lists, now_ns: u64) -> usize {
         let is_beside = |prefix: &&Prefix| {
             let entry = lists.get(prefix).filter(|entry| entry.own_blocked_until_ns > now_ns);
             entry.is_some_and(|entry| self.beside(prefix, entry, now_ns).is_some())
         };
         let behind = self.gossip.blocks_behind(now_ns).map(|(prefix, _)| prefix);
-        // One prefix cannot be in both: the list says which of the two it is.
+        // A prefix counts once: those with a hidden block of this host are left out here.
         let for_all = self.gossip.blocks(now_ns).map(|(prefix, _, _)| prefix);
         let for_all = for_all.filter(|prefix| self.gossip.block_behind(prefix, now_ns).is_none());
         behind.chain(for_all).filter(is_beside).count()
     }
 
-    /// The host that blocks a prefix on all of them.
+    /// Returns the host that made the block of a prefix for all hosts.
     pub(in crate::daemon) fn block_of<'c>(&'c self, prefix: &Prefix, now_ns: u64) -> Option<&'c str> {
         self.gossip.block(prefix, now_ns).map(|block| block.origin.as_str())
     }
 }
 
-/// A block for whoever asks.
+/// Returns a block in the form of the control protocol.
 fn described(prefix: &Prefix, block: &HostBlock, origin: Option<&str>, now_ns: u64) -> Block {
     Block {
         prefix: prefix.to_string(),

@@ -1,13 +1,13 @@
-//! Whether what passes the program with a valid cookie gets to the kernel's listeners.
+//! Compares the acknowledgements with a valid cookie that the program passes with those that reach the kernel's listeners.
 //!
-//! A firewall is between the two, and it has seen neither the SYN nor the answer. What its rules make of that cannot be read off them in general,
-//! but both ends count: the program what it lets pass, the kernel what it makes connections of.
+//! A firewall is between the two, and it has seen neither the SYN nor the answer. Its rules do not tell in general what it does with the acknowledgement, but both
+//! ends count: the program counts packets that pass, the kernel counts those that become connections.
 
-/// Acknowledgements it takes to tell. A client whose first data comes right behind its acknowledgement has up to ten more that pass before
-/// there is a connection, and all of them are one connection's.
+/// The number of acknowledgements that is enough to tell. A client that sends data right behind its acknowledgement has up to ten more packets
+/// that pass before there is a connection, and all of them belong to one connection.
 const ENOUGH: u64 = 20;
 
-/// Acknowledgements with a valid cookie.
+/// Numbers of acknowledgements with a valid cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::daemon) struct ArrivalCount {
     /// How many the kernel program let pass. This counter is read before `received`.
@@ -16,7 +16,7 @@ pub(in crate::daemon) struct ArrivalCount {
     pub(in crate::daemon) received: u64,
 }
 
-/// What became of the last few acknowledgements.
+/// The counts at the last look, and the difference over the last few acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) struct Arrivals {
     before: Option<ArrivalCount>,
@@ -24,10 +24,10 @@ pub(in crate::daemon) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Before the first look at the counters.
+    /// The arrivals before the first look at the counters.
     pub(in crate::daemon) const NONE: Self = Self { before: None, last: None };
 
-    /// The arrivals after another look at the counters.
+    /// Returns the arrivals after another look at the counters.
     pub(in crate::daemon) fn after(self, now: ArrivalCount) -> Self {
         let Some(before) = self.before else { return Self { before: Some(now), ..self } };
         // Counters of maps that were replaced start anew.
@@ -39,12 +39,12 @@ impl Arrivals {
         Self { before: Some(now), last: (passed >= ENOUGH).then_some(last).or(self.last) }
     }
 
-    /// What passed and what arrived, if next to nothing did.
+    /// Returns the last counts if hardly any acknowledgements arrived.
     pub(in crate::daemon) fn cut_off(self) -> Option<ArrivalCount> {
         self.last.filter(|last| last.received * ENOUGH < last.passed)
     }
 
-    /// Whether some have been seen to arrive.
+    /// Whether the last acknowledgements were seen to arrive.
     pub(super) fn are_well(self) -> bool {
         self.last.is_some() && self.cut_off().is_none()
     }

@@ -1,10 +1,10 @@
-//! Whether the express lane is open, and if not, why: without it a flood costs the host up to three times as much.
+//! The state of the express lane, and why it is not open. Without the lane a flood costs the host up to three times as much.
 
 use ratelimit_common::abi::{self, Mode};
 
 use crate::control::protocol::{LaneState, LaneStatus};
 
-/// The lane under a policy. `opens_ns` is from when on it is open to IPv4 and to IPv6, or `None`.
+/// Returns the state of the lane under a policy. `opens_ns` is when the lane opens to IPv4 and to IPv6; `None` if it is closed.
 pub(in crate::daemon) fn status(policy: &abi::Policy, opens_ns: [Option<u64>; 2], now_ns: u64) -> LaneStatus {
     let [ipv4, ipv6] = opens_ns.map(|opens_ns| match opens_ns {
         None => LaneState::Closed,

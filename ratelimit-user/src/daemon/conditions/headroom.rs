@@ -1,4 +1,4 @@
-//! The host's headroom as `run` and `serve` follow it: a look a second, a line in the log per change.
+//! Follows the host's headroom for `run` and `serve`: one look a second, and a line in the log for each change.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use crate::{
     log,
 };
 
-/// What is known of the headroom.
+/// The host's headroom, and the last sample and reading.
 #[derive(Debug)]
 pub(crate) struct HeadroomWatch {
     proc: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct HeadroomWatch {
     reading: HeadroomReading,
 }
 
-/// Refuses a place that is none: a host that is measured nowhere would never have headroom.
+/// Refuses a path that is no directory: a host whose load cannot be read would never have headroom.
 pub(crate) fn require(proc: &Path) -> Result<(), Failure> {
     if proc.is_dir() {
         return Ok(());
@@ -34,7 +34,7 @@ pub(crate) fn require(proc: &Path) -> Result<(), Failure> {
 }
 
 impl HeadroomWatch {
-    /// A watch before its first look.
+    /// Makes a watch before its first look.
     pub(crate) fn new(proc: &Path, now: Instant) -> Self {
         Self {
             proc: proc.to_owned(),
@@ -76,7 +76,7 @@ impl HeadroomWatch {
         self.headroom = next;
     }
 
-    /// Headroom as `status` shows it.
+    /// Returns the headroom for `status`.
     pub(in crate::daemon) fn status(&self, now: Instant) -> HeadroomStatus {
         let word = if self.is_there() { HeadroomStatus::YES } else { HeadroomStatus::NO };
         HeadroomStatus {

@@ -1,4 +1,4 @@
-//! Keeping the program on interfaces that come, go and change their names.
+//! Keeps the program on interfaces that come, go and change their names.
 
 use std::{
     fs::File,
@@ -29,29 +29,29 @@ use crate::{
     policy::Policy,
 };
 
-/// The interfaces that are guarded, and what it takes to guard them.
+/// The guarded interfaces, and the program, pins and maps that guard them.
 #[derive(Debug)]
 pub(in crate::daemon) struct Interfaces {
     pub(in crate::daemon) guarded: Vec<Guarded>,
-    /// Names of interfaces that are to be guarded as soon as there are some.
+    /// Names of interfaces to guard as soon as they exist.
     pub(in crate::daemon) names: Vec<String>,
     pub(in crate::daemon) pins: PinDir,
-    /// Kept to guard an interface again that comes back.
+    /// The program, kept to guard an interface that comes back.
     pub(in crate::daemon) program: Program,
     pub(in crate::daemon) generic: GenericMode,
-    /// Whether what the next daemon would find was there at the last look.
+    /// Whether the pins that the next daemon needs were there at the last look.
     pub(in crate::daemon) were_pinned: bool,
-    /// Where nobody is answered, as the operator has been told.
+    /// The warnings about interfaces without answers that were logged last.
     pub(in crate::daemon) said: Vec<String>,
-    /// Held: nobody else may work with these pins, and they are reached through it when their file system is mounted anew.
+    /// The lock of the pin directory. When its file system is mounted anew, the old pins are reached through this file.
     pub(in crate::daemon) claim: File,
-    /// Maps outlive their pins here.
+    /// The maps, held open so that removed pins can be made again.
     pub(in crate::daemon) held: HeldMaps,
 }
 
 impl Interfaces {
-    /// Looks whether our program is on every interface that it should be on, and puts it there where it can. Called whenever an interface
-    /// has changed, and once a second.
+    /// Checks that our program is on every interface to guard, and attaches it where it is missing. Called whenever an interface has changed,
+    /// and once a second.
     pub(in crate::daemon) fn guard(&mut self) {
         self.follow_file_system();
         self.keep_maps_pinned();
@@ -65,7 +65,7 @@ impl Interfaces {
             let before = guarded.index;
             look_after(guarded, &all, &mut self.program, &self.pins, self.generic);
             if guarded.index != before {
-                // The mark of the interface that is gone would take up room.
+                // The entry of the interface that is gone would take up room in the map.
                 let _never_said = self.program.set_silent(before, false);
                 guarded.mute = None;
             }
@@ -73,7 +73,7 @@ impl Interfaces {
         self.keep_silent(&all);
     }
 
-    /// Pins everything once more where the BPF file system was mounted anew.
+    /// Pins everything again if the BPF file system was mounted anew.
     fn follow_file_system(&mut self) {
         if !remount::is_needed(&self.pins, &self.claim) {
             return;
@@ -95,13 +95,13 @@ impl Interfaces {
                     self.pins.root().display()
                 ));
             }
-            // That it is not pinned is said, and shown, by `unpinned`.
+            // `unpinned` reports this state as long as it lasts.
             Err(error) if self.were_pinned => log::error(error),
             Err(_said) => {}
         }
     }
 
-    /// Pins maps again whose pins somebody has removed: the next daemon would begin without what was counted. After a detach there is nothing to keep.
+    /// Pins maps again whose pins were removed: without pins the next daemon would begin without the counts. After a detach there is nothing to keep.
     fn keep_maps_pinned(&mut self) {
         let (root, is_detached) = (self.pins.root().display(), self.guarded.is_empty());
         if is_detached || probe::require_bpffs(self.pins.root()).is_err() {
@@ -120,7 +120,7 @@ impl Interfaces {
         }
     }
 
-    /// Says once that protection has come to depend on this daemon. Called once a second.
+    /// Logs once that protection ends with this daemon, because its pins are gone. Called once a second.
     pub(in crate::daemon) fn look_after_pins(&mut self) {
         let unpinned = self.unpinned();
         if self.were_pinned && !unpinned.is_empty() {
@@ -129,7 +129,7 @@ impl Interfaces {
         self.were_pinned = unpinned.is_empty();
     }
 
-    /// What is wrong with the place that the next daemon would find everything in.
+    /// Returns sentences about a pin directory in which the next daemon would find nothing.
     pub(in crate::daemon) fn unpinned(&self) -> Vec<String> {
         let wrong = probe::require_bpffs(self.pins.root()).err();
         if wrong.is_none() && remount::is_needed(&self.pins, &self.claim) {
@@ -146,8 +146,8 @@ impl Interfaces {
         wrong.map(words).into_iter().collect()
     }
 
-    /// Has the program answer nobody where the answer would lack the tag that the packet had, or would not arrive: a SYN that is not answered goes to the host, and
-    /// the client connects.
+    /// Stops answers on interfaces where an answer would lack the VLAN tag of its packet, or would not arrive. A SYN that is not answered goes to the host, and the
+    /// client connects.
     fn keep_silent(&mut self, all: &[Interface]) {
         for guarded in &mut self.guarded {
             let mute = mute(guarded, all);
@@ -162,7 +162,7 @@ impl Interfaces {
         }
     }
 
-    /// Says where nobody is answered although this policy says so, when that begins.
+    /// Logs new warnings about interfaces on which packets are not answered although the policy wants answers.
     pub(in crate::daemon) fn say_silence(&mut self, policy: &Policy) {
         let silence = self.silence(policy);
         for warning in silence.iter().filter(|warning| !self.said.contains(warning)) {
@@ -171,7 +171,7 @@ impl Interfaces {
         self.said = silence;
     }
 
-    /// An interface with another name is the same interface.
+    /// Follows guarded interfaces that were renamed.
     fn follow_names(&mut self, all: &[Interface]) {
         let renamed: Vec<_> = self
             .guarded
@@ -181,7 +181,7 @@ impl Interfaces {
         if let Err(error) = renamed::follow(&self.pins, &renamed) {
             return log::error(format!("a renamed interface cannot be followed: {error}"));
         }
-        // What had one of these names before, and was not renamed itself, is gone.
+        // A guarded interface that had one of the new names before, and was not renamed itself, is gone.
         self.guarded.retain(|guarded| {
             let is_renamed = renamed.iter().any(|new| new.index == guarded.index);
             is_renamed || !renamed.iter().any(|new| new.now == guarded.interface)
@@ -194,7 +194,7 @@ impl Interfaces {
         }
     }
 
-    /// One that has a name which is to be guarded is guarded, also if another had that name before.
+    /// Adds interfaces whose name is to be guarded and that are not guarded yet, even if another interface had the name before.
     fn expect_newcomers(&mut self, all: &[Interface]) {
         for found in all {
             let known = self.guarded.iter().any(|guarded| guarded.interface == found.name);
@@ -203,7 +203,7 @@ impl Interfaces {
             }
             self.guarded.push(Guarded {
                 interface: found.name.clone(),
-                // None has this one: it has not been attached to yet.
+                // No interface has index 0: the program is not attached yet.
                 index: 0,
                 framing: Framing::Ethernet,
                 mode: AttachMode::Generic,
@@ -246,21 +246,21 @@ impl Interfaces {
         Ok(unlinking)
     }
 
-    /// Removes the pins of maps once no interface is guarded any more. At once, because a daemon that is killed removes nothing, and the next one would adopt blocks and
-    /// counts that the operator has ended. The daemon has the maps open, and its directory stays, because that is what it has claimed.
+    /// Removes the pins of maps when no interface is guarded any more. This happens at once: a daemon that is killed removes nothing, and the next one would adopt
+    /// blocks and counts that the operator has ended. The daemon has the maps open. The pin directory stays, because the daemon has locked it.
     fn unpin_maps(&self) {
         let is_left = |error: &DataplaneError| log::error(format!("{error}: it is left for the next daemon"));
         let links = match self.pins.linked_interfaces() {
             Ok(links) => links,
             Err(error) => return is_left(&error),
         };
-        // A link on an interface that is not visible here still limits by these maps.
+        // A link on an interface that is not visible here still uses these maps.
         if self.are_all_detached() && links.is_empty() {
             let _said = self.pins.unpin_maps().inspect_err(is_left);
         }
     }
 
-    /// Says what protects the host when this daemon has ended, and how to end that too. Removes the maps if nothing does.
+    /// Logs which interfaces stay protected when this daemon has ended, and how to remove the protection. Removes the maps if none does.
     pub(in crate::daemon) fn say_what_stays(&self, state: &Path) -> Result<(), Failure> {
         if self.are_all_detached() {
             return Ok(self.pins.remove_all_maps()?);
@@ -286,17 +286,17 @@ impl Interfaces {
         Ok(())
     }
 
-    /// Whether an operator has had the program taken off every interface that was to be guarded.
+    /// Whether an operator has detached the program from every interface to guard.
     pub(super) fn are_all_detached(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// What is really on each of them.
+    /// Returns the status of each guarded interface, as the kernel has it now.
     pub(in crate::daemon) fn statuses(&self) -> Vec<InterfaceStatus> {
         self.guarded.iter().map(|guarded| interface_status(&self.pins, guarded)).collect()
     }
 
-    /// Where nobody is answered although the policy says so.
+    /// Returns sentences about interfaces on which packets are not answered although the policy wants answers.
     pub(in crate::daemon) fn silence(&self, policy: &Policy) -> Vec<String> {
         let services = policy.services();
         let cookies = services.iter().any(|service| service.syn_cookies().is_some());
@@ -330,7 +330,7 @@ impl Interfaces {
     }
 }
 
-/// Why packets of an interface are better not answered.
+/// Returns why packets of an interface must not be answered, if they must not.
 fn mute(guarded: &Guarded, all: &[Interface]) -> Option<Mute> {
     if guarded.framing != Framing::Ethernet {
         return None;
@@ -339,32 +339,32 @@ fn mute(guarded: &Guarded, all: &[Interface]) -> Option<Mute> {
         return Some(Mute::TagsLost);
     }
     let found = all.iter().find(|one| one.index == guarded.index)?;
-    // In generic mode the network stack sends answers, which every other end takes.
+    // In generic mode the network stack sends the answers, and every other end takes these.
     let far_end = found
         .far_end
         .filter(|_| found.attached.is_some_and(|attached| attached.mode == AttachMode::Native))?;
-    // Where the kernel does not say, answers are taken to arrive.
+    // If the kernel does not tell, answers are assumed to arrive.
     (!far_end.takes_answers().unwrap_or(true)).then_some(Mute::FarEnd)
 }
 
-/// The interfaces, for one at a time. They are apart from the rest of the host: the thread that hears of an interface which comes back
-/// puts the program on it, whatever the daemon is doing meanwhile.
+/// The interfaces behind a lock of their own, apart from the rest of the host: the thread that hears of an interface that comes back
+/// attaches the program, whatever the daemon is doing meanwhile.
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct InterfaceCell(Arc<Mutex<Interfaces>>);
 
 impl InterfaceCell {
-    /// Interfaces that several work with from now on.
+    /// Makes a cell that several threads can share.
     pub(in crate::daemon) fn new(interfaces: Interfaces) -> Self {
         Self(Arc::new(Mutex::new(interfaces)))
     }
 
-    /// Does something with the interfaces, when nobody else does. What is done waits for nothing else of the host.
+    /// Works with the interfaces under the lock. `work` must not wait for the rest of the host.
     pub(in crate::daemon) fn with<R>(&self, work: impl FnOnce(&mut Interfaces) -> R) -> R {
-        // Every look begins with what the kernel has: a panic half way through the one before leaves them usable.
+        // Every look begins with the state of the kernel, so the interfaces stay usable after a panic in an earlier one.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the program off one interface, or off all. Others are looked after while this waits for the kernel.
+    /// Takes the program off one interface, or off all. The lock is free while this waits for the kernel.
     pub(in crate::daemon) fn detach(&self, name: Option<&str>) -> Result<Reply, Failure> {
         let unlinking = self.with(|interfaces| interfaces.unlink(name))?;
         let names = unlinking.wait(RELEASE_DEADLINE).done(RELEASE_DEADLINE)?;
@@ -372,7 +372,7 @@ impl InterfaceCell {
     }
 }
 
-/// Puts the program back on an interface if it is not there. Says once that it cannot.
+/// Attaches the program to a guarded interface again if it is missing. Logs once if that fails.
 fn look_after(
     guarded: &mut Guarded,
     all: &[Interface],
@@ -423,7 +423,7 @@ fn look_after(
             attached.map_err(|error| error.to_string())
         }
         Presence::Foreign(_) => Err("another program has taken the place of ours".to_owned()),
-        // Not among the interfaces, which was asked above.
+        // This cannot be: the interface was found above.
         Presence::Missing => Ok(()),
     };
     match done {

@@ -1,4 +1,4 @@
-//! The conditions that the host offers: its interfaces, its listeners, its headroom, and what an operator should know of them.
+//! The conditions of the host: its interfaces, the way to its listeners, its headroom, and warnings about them.
 
 pub(super) mod arrivals;
 pub(super) mod express_lane;

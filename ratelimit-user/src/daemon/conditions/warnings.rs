@@ -1,4 +1,4 @@
-//! What an operator should know of the host, as sentences with the remedy.
+//! Warnings about the host for operators, as sentences with the remedy.
 
 use ratelimit_common::abi::Reason;
 
@@ -10,30 +10,30 @@ use crate::{
     policy::Policy,
 };
 
-/// What SYN cookies depend on.
+/// The conditions that SYN cookies depend on.
 struct CookieGround<'a> {
-    /// Why the kernel does not have the programs.
+    /// Why the kernel refused the programs for cookies, if it did.
     problem: Option<&'a str>,
-    /// Why the programs do not know what a listener asks for.
+    /// Why the programs cannot read the settings of listeners, if they cannot.
     listener_problem: Option<&'a str>,
     settings: TcpSettings,
     tracking: Option<Tracking>,
     arrivals: Arrivals,
 }
 
-/// What of this host decides whether the policy in force works as it should.
+/// The conditions of this host that decide whether the policy in force works as it should.
 #[derive(Debug)]
 pub(in crate::daemon) struct Conditions {
     pub(in crate::daemon) cookie_problem: Option<String>,
     pub(in crate::daemon) listener_problem: Option<String>,
-    /// Whether clients that come by cookie get past the host's firewall.
+    /// Whether clients that connect by cookie get past the host's firewall.
     pub(in crate::daemon) arrivals: Arrivals,
     /// The release of the kernel.
     pub(in crate::daemon) release: String,
 }
 
 impl Conditions {
-    /// What keeps a policy from working as it should on this host.
+    /// Returns warnings about conditions that keep a policy from working as it should.
     pub(in crate::daemon) fn warnings(&self, policy: &Policy) -> Vec<String> {
         let mut warnings = Vec::new();
         if has_cookies(policy) {
@@ -56,7 +56,7 @@ impl Conditions {
         warnings
     }
 
-    /// Looks whether clients that come by cookie get past the host's firewall. Called once a second.
+    /// Checks whether clients that connect by cookie get past the host's firewall. Called once a second.
     pub(in crate::daemon) fn follow_arrivals(
         &mut self,
         maps: &KernelMaps,
@@ -107,7 +107,7 @@ fn cookie_warnings(ground: &CookieGround<'_>) -> Vec<String> {
     if let Some(lost) = ground.arrivals.cut_off() {
         warnings.push(cut_off_warning(lost));
     } else if ground.tracking.is_some_and(|tracking| tracking.followed > 0 && !tracking.loose)
-        // Some get through: whoever set it so knows.
+        // If acknowledgements arrive, the strict setting does no harm.
         && !ground.arrivals.are_well()
     {
         warnings.push(format!(
@@ -145,7 +145,7 @@ mod tests {
         Some(Tracking { followed: 9, loose: false })
     }
 
-    /// Fifty that passed, so many of which arrived.
+    /// Arrivals after 50 acknowledgements that passed, `received` of which arrived.
     fn arrivals(received: u64) -> Arrivals {
         Arrivals::NONE.after(ArrivalCount::default()).after(ArrivalCount { passed: 50, received })
     }
@@ -162,7 +162,7 @@ mod tests {
         for (followed, loose, arrivals) in [
             (0, false, Arrivals::NONE),
             (9, true, Arrivals::NONE),
-            // Rules that take the packets all the same.
+            // The rules of this firewall accept the packets in spite of the setting.
             (9, false, arrivals(40)),
         ] {
             let ground = CookieGround { tracking: Some(Tracking { followed, loose }), arrivals, ..GROUND };

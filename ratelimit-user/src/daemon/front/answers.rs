@@ -1,4 +1,4 @@
-//! What the daemon answers to its front process. Nothing that the front says is believed because the front says it.
+//! The daemon's answers to its front process. Nothing that the front sends is trusted.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use crate::{
     web::{gallery::Camera as _, order_queues::OrderQueues},
 };
 
-/// A camera that nobody has asked for a picture for so long is put away: while there is one, packets are sampled.
+/// A camera that was not asked for a picture for this long is dropped, because packets are sampled as long as there is one.
 const PUT_AWAY_AFTER: Duration = Duration::from_secs(3);
 
 /// Answers questions of the front process, on the daemon's own runtime.
@@ -37,7 +37,7 @@ pub(in crate::daemon) struct DaemonAnswers(Arc<AnswerSources>);
 struct AnswerSources {
     daemon: Arc<Daemon>,
     runtime: Handle,
-    /// Where orders and questions of the dashboard are carried out, one of each at a time.
+    /// Carries out orders and questions of the dashboard, one of each at a time.
     orders: OrderQueues,
     camera: AsyncMutex<Option<HostCamera>>,
     /// When a picture was last asked for.
@@ -54,7 +54,7 @@ impl fmt::Debug for DaemonAnswers {
 }
 
 impl DaemonAnswers {
-    /// Answers for this daemon, whose sockets were bound under this policy.
+    /// Makes the answers of a daemon whose sockets were bound under this policy.
     pub(in crate::daemon) fn new(
         daemon: Arc<Daemon>,
         orders: OrderQueues,
@@ -72,10 +72,10 @@ impl DaemonAnswers {
         }))
     }
 
-    /// The answer to a question.
+    /// Answers a question.
     pub(super) async fn answer(self, question: FrontAsks) -> HostAnswers {
         let runtime = self.0.runtime.clone();
-        // A daemon that ends answers nobody.
+        // The runtime of a daemon that ends drops the task.
         runtime.spawn(self.answer_here(question)).await.unwrap_or(HostAnswers::Done)
     }
 
@@ -106,12 +106,12 @@ impl DaemonAnswers {
         }
     }
 
-    /// Whether this is a socket of the store.
+    /// Whether the front may connect to this path: it is a socket of the store.
     pub(super) fn may_connect(&self, path: &Path) -> bool {
         self.named_files().has_socket(path)
     }
 
-    /// Files that the policy in force names, and those that sockets were bound with.
+    /// Returns the files that the policy in force names, and those that the policy named when sockets were bound.
     fn named_files(&self) -> NamedFiles {
         let policy = self.0.daemon.host().policy().clone().moved_to(self.0.redis.as_ref());
         NamedFiles::of(&policy).and(self.0.bound_with.clone())
@@ -126,7 +126,7 @@ impl DaemonAnswers {
         read.map_err(|error| FileError { number: error.raw_os_error(), why: error.to_string() })
     }
 
-    /// The next picture for the dashboard.
+    /// Takes the next picture for the dashboard.
     async fn picture(&self) -> Option<String> {
         let asked = Instant::now();
         *self.0.pictured.lock().unwrap_or_else(PoisonError::into_inner) = asked;
@@ -143,7 +143,7 @@ impl DaemonAnswers {
         picture.and_then(|picture| String::from_utf8(picture.to_vec()).ok())
     }
 
-    /// Carries out what the dashboard may ask for, and what it may order for whoever shows the operator's token.
+    /// Carries out an order of the dashboard: questions for everybody, changes only with the operator's token.
     async fn order(&self, order: Order, from: Option<IpAddr>, token: Option<String>) -> Reply {
         let refused = |why: &str| Reply::Failed(Failure::new(ExitCode::NotPermitted, why));
         match kind(&order) {
@@ -155,14 +155,14 @@ impl DaemonAnswers {
         }
     }
 
-    /// Whether this is the operator's token of now.
+    /// Whether this is the operator's token that is in its file now.
     fn is_operator(&self, token: Option<&str>) -> bool {
         let listen = self.0.daemon.host().policy().listen().clone();
         let read = |file: &Path| secret_file::token_here("operator_token_file", file).ok();
         let [right, of_programs] =
             [&listen.operator_token_file, &listen.token_file].map(|file| file.as_deref().and_then(read));
         match (token, right) {
-            // Files change while the daemon runs: what every program has is nobody's right to change something.
+            // Files change while the daemon runs. If both files have one token, which every program knows, it gives no right to change anything.
             (Some(_), Some(right)) if of_programs == Some(right) => false,
             (Some(given), Some(right)) => right.is_of(given.as_bytes()),
             _ => false,
@@ -170,12 +170,12 @@ impl DaemonAnswers {
     }
 }
 
-/// Whether a prefix can be that of one caller. Limits have none that are wider; a front that was taken over might.
+/// Whether a prefix is narrow enough for one caller. Escalations never have wider ones, but a front that was taken over might send one.
 fn is_a_callers(prefix: &Prefix) -> bool {
     prefix.len() >= if prefix.is_v4() { 24 } else { 48 }
 }
 
-/// What an order does.
+/// The kind of an order, as far as the dashboard may give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OrderKind {
     /// The order reads.
@@ -189,7 +189,7 @@ enum OrderKind {
 fn kind(order: &Order) -> OrderKind {
     match order {
         Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => OrderKind::Question,
-        // Who is cut off by an order from there is not the dashboard's to say.
+        // The dashboard must not force an order that cuts somebody off.
         Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => {
             OrderKind::Other
         }

@@ -1,7 +1,7 @@
-//! What the front process gives up before it reads a byte from anybody: its user, its capabilities, the file system, and most system calls.
+//! The front process gives up its user, its capabilities, the file system and most system calls before it reads a byte from the network.
 //!
-//! A program that somebody has taken over in there can use its open sockets, connect to others, and ask the daemon what the front may ask. It has no
-//! way to BPF, to raw sockets, to files beyond those that name resolution and TLS need, to other processes, or to another program.
+//! An attacker who has taken over the front can use its open sockets, connect to others, and ask the daemon what the front may ask. There is no way
+//! to BPF, to raw sockets, to files beyond those that name resolution and TLS need, to other processes, or to another program.
 
 use std::{collections::BTreeMap, fs, io};
 
@@ -24,7 +24,7 @@ use seccompiler::{
 
 use super::user::FrontUser;
 
-/// What may be read: names of hosts and services, authorities of TLS, time zones, libraries that resolve names, this process itself.
+/// Files and directories that may be read: names of hosts and services, TLS authorities, time zones, libraries that resolve names, and this process' own.
 const READABLE: [&str; 18] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -46,15 +46,15 @@ const READABLE: [&str; 18] = [
     "/proc/self",
 ];
 
-/// A thread, and nothing but a thread: another process would have a number that the daemon does not know.
+/// The flag without which `clone` is refused: the front may make threads, but no process, whose number the daemon would not know.
 const THREAD: u64 = libc::CLONE_THREAD as u64;
 
-/// What `fcntl` is told to have a file signal a process: `F_SETOWN`, `F_SETOWN_EX` and `F_SETSIG`.
+/// Commands of `fcntl` that make a file signal a process: `F_SETOWN`, `F_SETOWN_EX` and `F_SETSIG`.
 const SIGNALS_OF_FILES: [u64; 3] = [libc::F_SETOWN as u64, F_SETOWN_EX, F_SETSIG];
 /// `F_SETOWN_EX` and `F_SETSIG` of `fcntl.h`, which are the same on every machine.
 const F_SETOWN_EX: u64 = 15;
 const F_SETSIG: u64 = 10;
-/// What `ioctl` is told to have a socket signal a process: `FIOSETOWN` and `SIOCSPGRP` of `asm-generic/sockios.h`.
+/// Commands of `ioctl` that make a socket signal a process: `FIOSETOWN` and `SIOCSPGRP` of `asm-generic/sockios.h`.
 const OWNERS_OF_SOCKETS: [u64; 2] = [0x8901, 0x8902];
 
 const NO_LANDLOCK: &str =
@@ -62,8 +62,8 @@ const NO_LANDLOCK: &str =
 const SAME_USER: &str = "the front process keeps the user of the daemon, without capabilities: the daemon may not change users; with CAP_SETUID and \
                          CAP_SETGID the front gets a user of its own";
 
-/// Gives everything up, for good; what to warn of if the kernel cannot do all of it. Called while the process has one thread: threads that are there
-/// already would keep what they have.
+/// Gives up all rights for good, and returns warnings if the kernel cannot do all of it. Called while the process has one thread: other threads
+/// would keep their rights.
 pub(super) fn give_up(user: &FrontUser) -> Result<Vec<&'static str>, String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
@@ -81,13 +81,13 @@ pub(super) fn give_up(user: &FrontUser) -> Result<Vec<&'static str>, String> {
     Ok(warnings.into_iter().filter(|(is_done, _)| !is_done).map(|(_, warning)| warning).collect())
 }
 
-/// From now on no other process of this user can look into this one. Later than the rest: `/proc/self` cannot be read any more.
+/// Keeps other processes of this user from reading or tracing this one. Called last, because `/proc/self` cannot be read afterwards.
 pub(super) fn hide() {
-    // It cannot fail with this value, and it is one wall among others.
+    // The call cannot fail with this value, and it is only one measure among several.
     let _cannot_fail = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Becomes the user, if the daemon may change users; says whether it is so.
+/// Changes to the user, if this process may change users; returns whether it runs as that user now.
 fn become_user(user: &FrontUser) -> io::Result<bool> {
     let held = capabilities(None)?.effective;
     if !held.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {
@@ -105,8 +105,8 @@ fn become_user(user: &FrontUser) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Landlock: files that are not named here cannot be opened, no port can be bound, and no process outside can be signalled. Says whether the kernel does
-/// it: those before 5.13 do not, and those before 6.12 not all of it.
+/// Restricts the process by Landlock: other files than the readable ones cannot be opened, no TCP port can be bound, and no process outside can be
+/// signalled. Returns whether the kernel does this: kernels before 5.13 do not, and those before 6.12 not all of it.
 fn leave_files() -> Result<bool, landlock::RulesetError> {
     let abi = ABI::V6;
     let status = Ruleset::default()
@@ -119,7 +119,7 @@ fn leave_files() -> Result<bool, landlock::RulesetError> {
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Seccomp: a system call that is not listed does not exist for this process.
+/// Restricts the process by seccomp: system calls that are not listed fail as if the kernel did not have them.
 fn leave_calls() -> Result<(), seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         CALLS.iter().chain(CALLS_OF_THIS_MACHINE).map(|call| (*call, Vec::new())).collect();
@@ -131,11 +131,11 @@ fn leave_calls() -> Result<(), seccompiler::Error> {
         families.iter().map(|family| only(0, SeccompCmpOp::Eq, *family as u64)).collect();
     rules.insert(libc::SYS_socket, families?);
     rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(THREAD), THREAD)?]);
-    // Kernels before 6.12 let a process signal others of its user, whatever Landlock says; and limits of another process are no file.
+    // Signals: kernels before 6.12 let a process signal others of its user, whatever Landlock says. Limits: those of other processes are not covered by Landlock.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![only(0, SeccompCmpOp::Eq, own)?]);
     rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Eq, 0)?]);
-    // A file can be told whom to signal, and how, when there is something to read.
+    // A file can be made to signal any process of the user when there is something to read.
     let none_of = |values: &[u64]| {
         let condition =
             |value: &u64| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value);
@@ -144,13 +144,13 @@ fn leave_calls() -> Result<(), seccompiler::Error> {
     rules.insert(libc::SYS_fcntl, vec![none_of(&SIGNALS_OF_FILES)?]);
     rules.insert(libc::SYS_ioctl, vec![none_of(&OWNERS_OF_SOCKETS)?]);
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
-    // As on a kernel without the call: libraries have another way then, as from clone3, whose flags cannot be looked at, to clone.
+    // ENOSYS is the error of a kernel without the call, so libraries fall back: for example from clone3, whose flags a filter cannot read, to clone.
     let absent = SeccompAction::Errno(libc::ENOSYS as u32);
     let filter = SeccompFilter::new(rules, absent, SeccompAction::Allow, machine)?;
     apply_filter(&BpfProgram::try_from(filter)?)
 }
 
-/// What threads, timers, sockets and memory take on every machine.
+/// System calls for threads, timers, sockets and memory on every machine.
 const CALLS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -232,7 +232,7 @@ const CALLS: &[i64] = &[
     libc::SYS_writev,
 ];
 
-/// Older names of those, which x86 has beside them.
+/// Older variants of these calls, which only x86 has.
 #[cfg(target_arch = "x86_64")]
 const CALLS_OF_THIS_MACHINE: &[i64] = &[
     libc::SYS_access,

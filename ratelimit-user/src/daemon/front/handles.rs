@@ -1,4 +1,4 @@
-//! Sockets that go from the daemon to its front process: descriptors beside bytes on a stream.
+//! Sends sockets from the daemon to its front process: descriptors beside bytes on a stream.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -14,9 +14,9 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Descriptors in one message; the kernel takes 253.
+/// Descriptors in one message; the kernel takes at most 253.
 const AT_A_TIME: usize = 100;
-/// More sockets than any policy names.
+/// The largest number of sockets that is accepted, more than any policy names.
 const MOST: usize = 10_000;
 
 /// Sends descriptors: their number in four bytes, then one byte with each portion of them.
@@ -34,7 +34,7 @@ pub(super) fn send(stream: &UnixStream, handles: &[BorrowedFd<'_>]) -> io::Resul
     Ok(())
 }
 
-/// Takes the descriptors that the daemon sends first.
+/// Receives the descriptors that the other side sends first.
 pub(super) fn receive(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut count = [0; 4];
     io::Read::read_exact(&mut &*stream, &mut count)?;

@@ -1,4 +1,4 @@
-//! Starts the front process, tells it what is in force, and starts another one when it has ended or has not answered for a while.
+//! Starts the front process, tells it the policy in force, and starts another one when it has ended or has not answered for a while.
 
 use std::{
     io,
@@ -31,44 +31,44 @@ use crate::{
     policy::address::StoreAddress,
 };
 
-/// The largest message of the front: metrics of many services are asked for, not told, so this is room for reports and answers of the store.
+/// The largest message of the front in bytes. It has room for reports and answers of the store; metrics are made by the daemon.
 pub(super) const LARGEST: usize = 16 << 20;
-/// Questions of the front that are answered at a time.
+/// The number of the front's questions that are answered at a time.
 const AT_A_TIME: usize = 32;
-/// How long the front may take until it serves.
+/// How long the front may take to begin to serve.
 const TO_BEGIN: Duration = Duration::from_secs(30);
-/// The front is asked so often whether it is there, and so long an answer is waited for. Shorter than the pause between two questions: whoever has
-/// changed the policy may have to wait for it.
+/// How often the front is asked whether it is there, and how long its answer is waited for. The wait is shorter than the pause between two questions,
+/// because a change of the policy may have to wait for it.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 const TO_BE_THERE: Duration = Duration::from_millis(500);
-/// How often headroom is said again that the front has not heard. A front that wakes up answers what has waited for it side by side, so the older of two
-/// may be the last that it does; when the second is said, all of them are done.
+/// How often headroom is sent again if the front has not confirmed it. A front that wakes up carries out waiting questions side by side, so an older value
+/// may be set last; once a second one is confirmed, the older ones are done.
 const HEADROOM_AGAIN: u32 = 2;
 /// How long a front that was told to end may take.
 const TO_END: Duration = Duration::from_secs(2);
 /// The pause before a front is started again, and the longest one while fronts end soon after they were started.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A front that ends later than this after its start has worked.
+/// A front that ends later than this after its start has worked, so the next one is started without a long pause.
 const WORKED: Duration = Duration::from_secs(10);
-/// Variables that the front has from the daemon. Nothing else is for it: a password may be in the environment.
+/// Environment variables that the front gets from the daemon. It gets no others, because a password may be among them.
 const VARIABLES: [&str; 7] =
     ["RATELIMIT_LOG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ", "LANG", "JOURNAL_STREAM", "RUST_BACKTRACE"];
 
-/// What each front begins with.
+/// The settings and sockets that each front is started with.
 #[derive(Debug)]
 pub(in crate::daemon) struct FrontStart {
-    /// The user that it runs as, if the operator names one.
+    /// The user that the front runs as, if the operator names one.
     pub(in crate::daemon) user: Option<String>,
-    /// Where a supervisor starts a front for each connection; without it the daemon starts fronts itself.
+    /// The socket at which a supervisor starts a front for each connection; without it the daemon starts fronts itself.
     pub(in crate::daemon) hired_at: Option<PathBuf>,
-    /// Arguments of the front that say how it logs.
+    /// Arguments of the front about its log.
     pub(in crate::daemon) log: Vec<String>,
     /// The store of the command line.
     pub(in crate::daemon) redis: Option<StoreAddress>,
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     pub(in crate::daemon) id: Option<String>,
-    /// Sockets that are bound, and what they are for.
+    /// The bound sockets, and what each is for.
     pub(in crate::daemon) sockets: Vec<(SocketUse, OwnedFd)>,
 }
 
@@ -80,7 +80,7 @@ pub(in crate::daemon) struct FrontKeeper {
 }
 
 impl FrontKeeper {
-    /// Starts a front, and comes back when it serves, or cannot.
+    /// Starts a front, and returns when it serves or has failed.
     pub(in crate::daemon) async fn begin(
         front: &Front,
         start: FrontStart,
@@ -104,10 +104,10 @@ impl FrontKeeper {
         }
     }
 
-    /// Ends the front, and waits for it: its sockets are free then.
+    /// Ends the front and waits for its end, so that its sockets are free.
     pub(in crate::daemon) fn end(self) {
         self.stop.notify_one();
-        // One that has panicked has nothing more to do.
+        // A thread that has panicked has nothing more to do.
         let _over = self.thread.join();
     }
 }
@@ -149,7 +149,7 @@ impl FrontWatch {
         }
     }
 
-    /// One front from start to end.
+    /// Runs one front from start to end.
     async fn one(&self, serves: &mut Option<oneshot::Sender<Result<(), Failure>>>) -> Ended {
         let unsupported = |error: io::Error| {
             Ended::By(Failure::new(ExitCode::Unsupported, format!("cannot start the front process: {error}")))
@@ -163,23 +163,23 @@ impl FrontWatch {
         let answering =
             answer_all(asking, LARGEST, AT_A_TIME, move |question| answers.clone().answer(question));
         let ended = tokio::select! {
-            // Streams end with the process; why it has ended is more than that.
+            // The streams end with the process; its exit status tells why.
             _ = asker => Ended::By(worker.why_ended(TO_END).await),
             _ = answering => Ended::By(worker.why_ended(TO_END).await),
             failure = worker.wait() => Ended::By(failure),
             failure = self.tell(line, serves) => {
-                // This front does not do what it is for, and a front that hangs would not end by itself.
+                // This front does not work, and a front that hangs would not end by itself.
                 worker.kill();
                 Ended::By(failure)
             }
             () = self.stop.notified() => Ended::Stopped,
         };
-        // The streams are closed: a front that lives ends by itself.
+        // The streams are closed, so a front that is not stuck ends by itself.
         worker.end(TO_END).await;
         ended
     }
 
-    /// Gets a front with its sockets. The streams are those that the daemon asks on, and is asked on.
+    /// Gets a front process and sends it the sockets. The daemon asks on the first stream, and is asked on the second.
     fn employ(&self) -> io::Result<(FrontWorker, UnixStream, UnixStream)> {
         let (worker, asked, asking) = match &self.start.hired_at {
             None => self.spawn()?,
@@ -206,7 +206,7 @@ impl FrontWatch {
         Ok((worker, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?))
     }
 
-    /// Starts the process: one stream is its standard input, the other its standard output.
+    /// Starts the process with one stream as its standard input and the other as its standard output.
     fn spawn(&self) -> io::Result<(FrontWorker, StdUnix, StdUnix)> {
         let ((asked, asked_there), (asking, asking_there)) = (StdUnix::pair()?, StdUnix::pair()?);
         let mut command = Command::new("/proc/self/exe");
@@ -219,7 +219,7 @@ impl FrontWatch {
         Ok((FrontWorker::Child(Box::new(command.kill_on_drop(true).spawn()?)), asked, asking))
     }
 
-    /// Tells the front what it begins with, and then whatever changes. Comes back with what went wrong.
+    /// Tells the front its beginning, and then every change. Returns only when the front fails.
     async fn tell(
         &self,
         line: FrontLine,
@@ -251,7 +251,7 @@ impl FrontWatch {
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let outcome = tokio::select! {
-                // Not while the front reads a policy, which may take seconds and has a limit of its own.
+                // The front is not asked while it reads a policy, which may take seconds and has a limit of its own.
                 _ = due.tick() => {
                     let question = match headroom_again {
                         0 => HostAsks::Alive,
@@ -267,8 +267,8 @@ impl FrontWatch {
                     followed.send_replace(number);
                     outcome
                 }
-                // Headroom changes when the host is busy, which is when a front is slow: what was not heard is said again with the next questions, and
-                // a front is replaced for silence alone.
+                // Headroom changes when the host is busy, and then a front is slow: a value that was not confirmed is sent again with the next questions,
+                // and a front is replaced only for silence.
                 _ = has_headroom.changed() => {
                     let headroom = HostAsks::Headroom(*has_headroom.borrow_and_update());
                     if !is_heard(&line, headroom).await {
@@ -286,12 +286,12 @@ impl FrontWatch {
 
 /// How a front came to its end.
 enum Ended {
-    /// The daemon ends, and its front with it.
+    /// The daemon ends its front, because it ends itself.
     Stopped,
     By(Failure),
 }
 
-/// Says something that has to be done.
+/// Asks for something that the front has to do, and fails if it is not done in time.
 async fn said(line: &FrontLine, what: HostAsks, patience: Duration) -> Result<(), Failure> {
     match tokio::time::timeout(patience, line.ask(what)).await {
         Ok(Some(FrontAnswers::Done)) => Ok(()),
@@ -302,12 +302,12 @@ async fn said(line: &FrontLine, what: HostAsks, patience: Duration) -> Result<()
     }
 }
 
-/// Whether the front answers in time. The streams of one that has gone end, which `Keeper::one` notices.
+/// Whether the front answers in time. If the front has gone, its streams end, which `FrontWatch::one` notices.
 async fn is_heard(line: &FrontLine, what: HostAsks) -> bool {
     tokio::time::timeout(TO_BE_THERE, line.ask(what)).await.is_ok()
 }
 
-/// A connection makes a supervisor start a front, which has it as its standard input. The other stream is handed over first.
+/// Connects to a supervisor, which starts a front with the connection as its standard input. The second stream is sent over it first.
 fn hire(socket: &Path) -> io::Result<(StdUnix, StdUnix)> {
     let asked = StdUnix::connect(socket)?;
     let (asking, asking_there) = StdUnix::pair()?;

@@ -1,4 +1,4 @@
-//! The front process: everything that reads what comes over the network, as a user without any rights.
+//! The front process: everything that reads bytes from the network, as a user without any rights.
 //!
 //! ```text
 //! daemon (maps, links, lists, control socket)          front (HTTP, gRPC, RESP, metrics, dashboard, Redis, webhooks)
@@ -7,9 +7,9 @@
 //!        <--- pictures, metrics, orders, files         another stream: the front asks
 //!        ---> answers
 //! ```
-//! The daemon binds every socket, starts the front with the sockets, and starts another one when the front has ended. What the front says is
-//! believed as little as what the network says: each message has a largest size and a type, files are read only if the policy names them, and
-//! an order has to bring the operator's token, which the front itself does not know.
+//! The daemon binds every socket, starts the front with the sockets, and starts another one when the front has ended. The front is trusted as
+//! little as the network: each message has a largest size and a type, files are read only if the policy names them, and an order needs the
+//! operator's token, which the front itself does not know.
 
 mod answers;
 mod confinement;
@@ -33,8 +33,8 @@ pub(super) use self::{
     keeper::{FrontKeeper, FrontStart},
 };
 
-/// Reads bytes as the daemon reads those of a front process: questions on one stream, answers on another. How many messages there are before the stream
-/// ends or is ended. Panics where what was understood cannot be said again.
+/// Reads bytes as the daemon reads those of a front process: first as a stream of questions, then as a stream of answers. Returns how many messages were
+/// understood. Panics if a message cannot be written and read again.
 pub async fn read_any_messages(bytes: &[u8]) -> usize {
     let (mut questions, mut answers) = (bytes, bytes);
     let mut count = 0;
@@ -67,7 +67,7 @@ async fn said_again<T: serde::Serialize + serde::de::DeserializeOwned>(message: 
     assert_eq!(again.as_ref().map(text), Some(text(message)), "it says something else");
 }
 
-/// The number of the user that the front process runs as. Refuses one that it cannot run as, before anything is attached.
+/// Returns the number of the user that the front process runs as. Refuses an unsuitable user before anything is attached.
 pub(super) fn require_user(name: Option<&str>) -> Result<u32, Failure> {
     user::find(name).map(|user| user.user).map_err(Failure::usage)
 }

@@ -1,4 +1,4 @@
-//! Files that a policy names for listeners and the store: the only ones that the daemon reads for the front process.
+//! The files that a policy names for listeners and the store. The daemon reads no other files for the front process.
 
 use std::{
     collections::BTreeSet,
@@ -10,19 +10,19 @@ use crate::policy::{
     address::{Endpoint, Password, StoreAddress},
 };
 
-/// Files by what the front may know of them.
+/// The named files, by what the front may learn of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedFiles {
-    /// Certificates, keys and the store's password, which the front has to know.
+    /// Files with certificates, keys and the store's password. The front gets their text.
     texts: BTreeSet<PathBuf>,
-    /// Tokens: the front recognises them, and does not know them.
+    /// Files with tokens. The front gets a digest, by which it recognises a token without knowing it.
     tokens: BTreeSet<PathBuf>,
-    /// Sockets of the store.
+    /// Sockets of the store in the file system.
     sockets: BTreeSet<PathBuf>,
 }
 
 impl NamedFiles {
-    /// The files of a policy that is on the store that it names.
+    /// Collects the files that a policy names.
     pub(super) fn of(policy: &Policy) -> Self {
         let listen = policy.listen();
         let mut texts: BTreeSet<PathBuf> = BTreeSet::new();
@@ -40,7 +40,7 @@ impl NamedFiles {
         Self { texts, tokens, sockets: sockets.collect() }
     }
 
-    /// The files of two policies together.
+    /// Adds the files of another policy.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.texts.extend(other.texts);
         self.tokens.extend(other.tokens);
@@ -48,17 +48,17 @@ impl NamedFiles {
         self
     }
 
-    /// Whether the front may have the text. A token stays one whatever else its file is named for.
+    /// Whether the front may have the text of a file. The file of a token is refused, even if the policy names it for something else too.
     pub(super) fn has_text(&self, path: &Path) -> bool {
         self.texts.contains(path) && !self.tokens.contains(path)
     }
 
-    /// Whether this is the file of a token.
+    /// Whether a file is the file of a token.
     pub(super) fn has_token(&self, path: &Path) -> bool {
         self.tokens.contains(path)
     }
 
-    /// Whether this is a socket of the store.
+    /// Whether a path is a socket of the store.
     pub(super) fn has_socket(&self, path: &Path) -> bool {
         self.sockets.contains(path)
     }

@@ -50,9 +50,9 @@ use crate::{
     },
 };
 
-/// The largest message of the daemon has a policy in it, and as JSON that is at most twice as long.
+/// The largest message of the daemon in bytes. It has a policy in it, which is at most twice as long as JSON.
 const LARGEST: usize = 48 << 20;
-/// Questions of the daemon that are answered at a time.
+/// The number of the daemon's questions that are answered at a time.
 const AT_A_TIME: usize = 64;
 /// How long the daemon may take to read a file.
 const TO_READ: Duration = Duration::from_secs(5);
@@ -64,23 +64,23 @@ type HostLine = Asker<FrontAsks, HostAnswers>;
 pub struct FrontProcess {
     asked: StdUnix,
     asking: StdUnix,
-    /// The process that has started this one, if it was not the daemon.
+    /// The socket of the supervisor, if it has started this process.
     supervisor: SupervisorSocket,
-    /// What an operator should know about the rights that are left.
+    /// Warnings about rights that could not be given up.
     warnings: Vec<&'static str>,
 }
 
 impl FrontProcess {
-    /// Gives up every right. `name` is the user to run as. A front that a supervisor has started has one stream, and gets the other over it.
+    /// Gives up every right. `name` is the user to run as. A front that a supervisor has started (`is_hired`) has one stream, and receives the other over it.
     pub fn confined(name: Option<&str>, is_hired: bool) -> Result<Self, Failure> {
         let asked = stream(&io::stdin()).map_err(|_| not_a_front())?;
         let asking = match is_hired {
             true => None,
             false => Some(stream(&io::stdout()).map_err(|_| not_a_front())?),
         };
-        // For lists of processes: the name of the file that was executed is `exe`.
+        // Sets the name for lists of processes, which would otherwise show `exe`.
         let _unnamed = set_name(c"ratelimit-front");
-        // While sockets of the host can still be reached by name.
+        // This must happen while sockets of the host can still be reached by their paths.
         let supervisor = SupervisorSocket::of_environment();
         let user = user::find(name).map_err(Failure::usage)?;
         let warnings = confinement::give_up(&user).map_err(|why| {
@@ -137,20 +137,20 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// The socket that a standard stream is.
+/// Returns the socket behind a standard stream.
 fn stream(standard: &impl AsFd) -> io::Result<StdUnix> {
     let socket = StdUnix::from(standard.as_fd().try_clone_to_owned()?);
     socket.peer_addr()?;
     Ok(socket)
 }
 
-/// The stream that a daemon hands over first.
+/// Receives the second stream, which the daemon sends first.
 fn handed_over(asked: &StdUnix) -> io::Result<StdUnix> {
     let handed = handles::receive(asked)?.pop().ok_or_else(|| io::Error::other("no stream"))?;
     Ok(StdUnix::from(handed))
 }
 
-/// Signals are for the daemon, which closes the streams when it has done what is left to do.
+/// Ignores signals: the daemon handles them, and closes the streams when it is done.
 fn outlive_signals() -> io::Result<()> {
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
         let mut signal = signal(kind)?;
@@ -159,8 +159,8 @@ fn outlive_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the supervisor that this process lives, from the thread that answers the daemon: one that hangs is silent, and is killed by the
-/// supervisor, because the daemon may not kill a process of another user.
+/// Tells the supervisor that this process lives, from the thread that answers the daemon. If that thread hangs, the supervisor kills the process, because
+/// the daemon may not kill a process of another user.
 async fn give_signs_of_life(supervisor: SupervisorSocket) {
     let Some(mut due) = supervisor.signs_of_life() else { return };
     loop {
@@ -169,7 +169,7 @@ async fn give_signs_of_life(supervisor: SupervisorSocket) {
     }
 }
 
-/// The way to ask the daemon, from a thread of its own: whoever waits for a file waits for that thread.
+/// Starts a thread that exchanges questions and answers with the daemon, so that other threads can wait for a file.
 fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
     let runtime = runtime()?;
     let handle = runtime.handle().clone();
@@ -180,7 +180,7 @@ fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
     };
     let work = move || {
         let _ended = runtime.block_on(work);
-        // Without the daemon there is nobody to serve for.
+        // Without the daemon this process has nothing to do.
         std::process::exit(0);
     };
     thread::Builder::new().name("daemon".to_owned()).spawn(work)?;
@@ -190,21 +190,21 @@ fn ask_daemon(stream: StdUnix) -> io::Result<(HostLine, Handle)> {
 /// Answers the questions of the daemon.
 struct FrontService {
     line: HostLine,
-    /// Set as soon as the front begins.
+    /// The way to the store's socket, set when the front begins.
     store: Arc<OnceLock<StoreSocket>>,
-    /// Sockets of the listeners, until somebody serves them.
+    /// Sockets of the listeners, until they are served.
     sockets: Mutex<Option<Vec<OwnedFd>>>,
     serving: OnceLock<Serving>,
     /// Reads policies, quickly if they are much like the one before.
     reader: Mutex<Reader>,
 }
 
-/// What the front serves with.
+/// The state of a front that serves.
 struct Serving {
     decisions: Arc<DecisionService>,
     redis: Option<StoreAddress>,
     renewal: Option<LeaseRenewal>,
-    /// Open as long as this process lives.
+    /// Descriptors that stay open as long as this process lives.
     _locks: Vec<OwnedFd>,
 }
 
@@ -254,7 +254,7 @@ impl FrontService {
         }
     }
 
-    /// What a policy means that the daemon has read before.
+    /// Reads a policy that the daemon has read and accepted before.
     fn read(&self, policy: &PolicyText) -> Result<PolicyVersion, Failure> {
         let PolicyText { file, text, set } = policy;
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,16 +310,16 @@ impl FrontService {
     }
 }
 
-/// Files that the daemon reads.
+/// Reads files by asking the daemon.
 struct Elsewhere {
     line: HostLine,
-    /// Of the thread that asks.
+    /// The runtime of the thread that asks.
     runtime: Handle,
     store: Arc<OnceLock<StoreSocket>>,
 }
 
 impl Elsewhere {
-    /// Asks and waits, on any thread but the one that asks.
+    /// Asks the daemon and waits. Must not be called on the thread that asks.
     fn ask(&self, question: FrontAsks) -> Option<HostAnswers> {
         let (sender, answer) = std_mpsc::channel();
         let line = self.line.clone();
@@ -360,7 +360,7 @@ impl FileReader for Elsewhere {
     }
 }
 
-/// Metrics that the daemon makes.
+/// Asks the daemon for its metrics.
 async fn scraped(line: HostLine) -> Result<String, String> {
     match line.ask(FrontAsks::Metrics).await {
         Some(HostAnswers::Metrics(metrics)) => metrics,
@@ -368,7 +368,7 @@ async fn scraped(line: HostLine) -> Result<String, String> {
     }
 }
 
-/// Pictures that the daemon takes.
+/// A camera whose pictures the daemon takes.
 struct Pictured(HostLine);
 
 impl Camera for Pictured {
@@ -384,7 +384,7 @@ async fn show(line: HostLine, gallery: Gallery) {
     gallery.show(|| Pictured(line.clone())).await;
 }
 
-/// Passes on what is asked and ordered in the dashboard. The daemon decides.
+/// Passes on questions and orders of the dashboard. The daemon decides about them.
 async fn pass_on_orders(line: HostLine, mut orders: tokio::sync::mpsc::Receiver<Handed>) {
     while let Some(Handed { order, from, token, reply }) = orders.recv().await {
         let line = line.clone();
@@ -394,13 +394,13 @@ async fn pass_on_orders(line: HostLine, mut orders: tokio::sync::mpsc::Receiver<
                 Some(HostAnswers::Reply(answer)) => *answer,
                 _ => stopping(),
             };
-            // A browser that has hung up meanwhile gets no answer; the order counts.
+            // A browser that has hung up gets no answer, but its order is carried out.
             let _unread = reply.send(answer);
         });
     }
 }
 
-/// Passes on who stays above its limits.
+/// Passes on callers that stay above their limits, so that the daemon blocks them.
 async fn pass_on_offenders(line: HostLine, decisions: Arc<DecisionService>) {
     let Some(mut offenders) = decisions.escalations() else { return };
     while let Some(offence) = offenders.recv().await {

@@ -1,4 +1,4 @@
-//! Lease batches of the daemon, told to the store by the front process.
+//! Sends lease batches of the daemon to the store, in the front process.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::{
     },
 };
 
-/// The daemon's part in the store.
+/// The store worker, with the keys and the name of this host for lease batches.
 #[derive(Debug)]
 pub(super) struct LeaseRenewal {
     pub(super) store: Store,
     pub(super) keys: Keys,
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     pub(super) id: String,
 }
 
 impl LeaseRenewal {
-    /// Tells of servers, as soon as there is one.
+    /// Waits for a connection to a server, and returns the facts about the servers.
     pub(super) async fn meet(&self) -> FrontAnswers {
         let met = self.store.meet().await.map(|met| (met.number, met.servers.to_vec()));
         FrontAnswers::Met { met, round_trip: self.store.round_trip() }
     }
 
-    /// Renews leases, and says something about blocks and hosts.
+    /// Sends lease lines and a call of gossip, and returns the answers.
     pub(super) async fn exchange(
         &self,
         lines: &[Line],
@@ -58,7 +58,7 @@ impl LeaseRenewal {
         FrontAnswers::Exchanged { grants, gossip, round_trip: self.store.round_trip() }
     }
 
-    /// Opens store records anew.
+    /// Resets store records.
     pub(super) async fn reset(&self, keys: &[String], deadline: Duration) -> FrontAnswers {
         let calls = keys.iter().map(|key| lease_batch::reset(key)).collect();
         let answers = self.store.run(calls, deadline).await;

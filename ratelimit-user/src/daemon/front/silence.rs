@@ -1,17 +1,17 @@
-//! When a front process that does not answer counts as one that never will.
+//! Decides when a front process that does not answer is replaced.
 
 use crate::failure::{ExitCode, Failure};
 
-/// Questions in a row without an answer after which the front is replaced. They are asked once a second, and only counted, so that time in which the
-/// whole host stood still does not count. A new front begins with empty counters of requests, so the daemon is in no hurry.
+/// The number of questions in a row without an answer after which the front is replaced. Questions are asked once a second. They are counted rather than
+/// timed, so that time in which the whole host stood still does not count. A new front begins with empty counters of requests, so the daemon is patient.
 const MOST: u32 = 10;
 
-/// Questions that the front has not answered since it last answered one.
+/// The number of questions since the front last answered one.
 #[derive(Debug, Default)]
 pub(super) struct Silence(u32);
 
 impl Silence {
-    /// Counts one more question, which was answered in time or not. Fails when the front has to be replaced.
+    /// Counts one more question, answered in time or not. Fails when the front has to be replaced.
     pub(super) fn after(&mut self, is_answered: bool) -> Result<(), Failure> {
         self.0 = if is_answered { 0 } else { self.0 + 1 };
         if self.0 < MOST {

@@ -1,5 +1,5 @@
-//! Connections to a store whose socket is a file: the daemon opens them, the front process uses them. Few users may write to the file of a Redis, and the
-//! user of the front need not be one of them.
+//! Connections to a store whose socket is a file: the daemon opens them, and the front process uses them. Few users may connect to the socket of a Redis,
+//! and the user of the front need not be one of them.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,12 +15,12 @@ use std::{
 
 use super::{answers::DaemonAnswers, handles};
 
-/// The kernel takes no longer path for a socket.
+/// The largest length of a path in bytes, longer than the kernel takes for a socket.
 const LONGEST: usize = 256;
 /// How long the daemon may take to open a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens connections for the front until the stream ends, from a thread of its own: a store that does not accept keeps nobody else waiting.
+/// Opens connections for the front until the stream ends, on a thread of its own: a store that does not accept delays nothing else.
 pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Result<()> {
     let work = move || {
         while let Ok((number, path)) = asked(&mut stream) {
@@ -36,7 +36,7 @@ pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Resul
     thread::Builder::new().name("store-socket".to_owned()).spawn(work).map(drop)
 }
 
-/// The connection, or the kernel's number for why there is none.
+/// Sends the connection, or the error number if there is none.
 fn answer(stream: &mut UnixStream, number: u8, opened: &io::Result<UnixStream>) -> io::Result<()> {
     stream.write_all(&[number])?;
     match opened {
@@ -48,7 +48,7 @@ fn answer(stream: &mut UnixStream, number: u8, opened: &io::Result<UnixStream>) 
     }
 }
 
-/// The number of the next question, and the path that the front asks for.
+/// Reads the number of the next question, and the path that the front asks for.
 fn asked(stream: &mut UnixStream) -> io::Result<(u8, PathBuf)> {
     let mut head = [0; 3];
     stream.read_exact(&mut head)?;
@@ -61,7 +61,7 @@ fn asked(stream: &mut UnixStream) -> io::Result<(u8, PathBuf)> {
     Ok((head[0], PathBuf::from(std::ffi::OsStr::from_bytes(&path))))
 }
 
-/// The front's end, for one at a time.
+/// The front's end of the stream; one thread asks at a time.
 #[derive(Debug)]
 pub(super) struct StoreSocket(Mutex<Questions>);
 
@@ -73,14 +73,14 @@ struct Questions {
 }
 
 impl StoreSocket {
-    /// The front's end of the stream.
+    /// Makes the front's end of the stream.
     pub(super) fn new(handle: OwnedFd) -> io::Result<Self> {
         let stream = UnixStream::from(handle);
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self(Mutex::new(Questions { stream, last: 0 })))
     }
 
-    /// A connection to the store's socket.
+    /// Asks the daemon for a connection to the store's socket.
     pub(super) fn connect(&self, path: &Path) -> io::Result<UnixStream> {
         let mut questions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Questions { stream, last } = &mut *questions;
@@ -90,7 +90,7 @@ impl StoreSocket {
         stream.write_all(&[&[*last][..], &length.to_be_bytes(), bytes].concat())?;
         loop {
             let (number, opened) = answered(stream)?;
-            // An earlier answer came after nobody had waited for it any more.
+            // An answer with another number is to an earlier question that was given up.
             if number == *last {
                 return opened;
             }
@@ -123,7 +123,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let (mut daemon, front) = UnixStream::pair().unwrap();
         let socket = StoreSocket::new(front.into()).unwrap();
-        // The answer to a question before, which was given up.
+        // This is the late answer to an earlier question that was given up.
         answer(&mut daemon, 0, &UnixStream::connect(&path)).unwrap();
         let answering = thread::spawn(move || {
             for _ in 0..2 {

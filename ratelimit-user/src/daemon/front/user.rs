@@ -4,13 +4,13 @@ use std::fmt;
 
 use crate::accounts::{self, GROUPS, USERS};
 
-/// The user of packages, if there is one.
+/// The user that packages make for the front.
 const OWN: &str = "ratelimit";
-/// The user that owns nothing, on every system, and its number where no list of users says one.
+/// The user that owns nothing on every system, and its number for systems without a list of users.
 const NOBODY: &str = "nobody";
 const NOBODYS: u32 = 65_534;
 
-/// A user as the kernel has it.
+/// A user with the numbers that the kernel uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FrontUser {
     pub(super) name: String,
@@ -26,7 +26,7 @@ impl fmt::Display for FrontUser {
     }
 }
 
-/// The user with this name; without a name `ratelimit` if there is such a user, else `nobody`.
+/// Finds the user with this name; without a name `ratelimit` if there is such a user, else `nobody`.
 pub(super) fn find(name: Option<&str>) -> Result<FrontUser, String> {
     let users = match name {
         Some(_) => accounts::read(USERS).map_err(|error| error.to_string())?,

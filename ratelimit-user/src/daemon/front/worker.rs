@@ -1,4 +1,4 @@
-//! The process behind a front: a child of the daemon, or one that a supervisor has started for it.
+//! The process of a front: a child of the daemon, or a process that a supervisor has started for it.
 
 use std::{io, process::ExitStatus, time::Duration};
 
@@ -6,18 +6,18 @@ use tokio::process::Child;
 
 use crate::failure::{ExitCode, Failure};
 
-/// A process that serves as front.
+/// The process of a front, by who has started it.
 #[derive(Debug)]
 pub(super) enum FrontWorker {
-    /// The daemon waits for it, and ends it.
+    /// A child of the daemon, which waits for it and ends it.
     Child(Box<Child>),
-    /// A supervisor waits for it. It ends at the end of its streams; one that hangs is the supervisor's to kill, because the daemon may not
+    /// A process of a supervisor. It ends at the end of its streams. If it hangs, the supervisor has to kill it, because the daemon may not
     /// kill a process of another user.
     Hired,
 }
 
 impl FrontWorker {
-    /// The process id of the front; 0 if only the supervisor knows it.
+    /// Returns the process id of the front; 0 if only the supervisor knows it.
     pub(super) fn id(&self) -> u32 {
         match self {
             Self::Child(child) => child.id().unwrap_or(0),
@@ -25,7 +25,7 @@ impl FrontWorker {
         }
     }
 
-    /// Comes back when the process has ended, if the daemon is told.
+    /// Waits for the end of a child, and returns why it ended. For a process of a supervisor this waits for ever.
     pub(super) async fn wait(&mut self) -> Failure {
         match self {
             Self::Child(child) => described(child.wait().await),
@@ -33,7 +33,7 @@ impl FrontWorker {
         }
     }
 
-    /// Why a process has ended whose streams have.
+    /// Returns why a process has ended whose streams have ended.
     pub(super) async fn why_ended(&mut self, patience: Duration) -> Failure {
         match self {
             Self::Child(child) => match tokio::time::timeout(patience, child.wait()).await {
@@ -46,14 +46,14 @@ impl FrontWorker {
         }
     }
 
-    /// Ends a process that hangs, if it is the daemon's to end.
+    /// Kills a child that hangs.
     pub(super) fn kill(&mut self) {
         if let Self::Child(child) = self {
             let _gone = child.start_kill();
         }
     }
 
-    /// Ends a process whose streams are closed, if it does not end by itself.
+    /// Waits for the end of a child whose streams are closed, and kills it if it does not end in time.
     pub(super) async fn end(mut self, patience: Duration) {
         if let Self::Child(child) = &mut self
             && tokio::time::timeout(patience, child.wait()).await.is_err()

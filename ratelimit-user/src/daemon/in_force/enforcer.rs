@@ -1,4 +1,4 @@
-//! From a policy to the kernel: what its maps hold, and all that has to follow when they hold something else.
+//! Puts a policy in force: compiles it, writes it into the kernel maps, and tells everything that follows the policy.
 
 use ratelimit_common::{abi::LimitSet, limit::gcra};
 
@@ -11,18 +11,18 @@ use crate::{
     policy::Policy,
 };
 
-/// The maps, and what they hold of the policy in force.
+/// The maps, and the desired state that they hold.
 #[derive(Debug)]
 pub(in crate::daemon) struct EnforcedPolicy {
     pub(in crate::daemon) maps: KernelMaps,
-    /// A change of the policy writes what differs from it.
+    /// The desired state that the maps hold. A change of the policy writes only the differences.
     pub(in crate::daemon) desired: Desired,
-    /// What the policy in force was compiled for.
+    /// The facts about the host that the policy in force was compiled for.
     pub(in crate::daemon) facts: HostFacts,
 }
 
 impl EnforcedPolicy {
-    /// Gives a user its whole burst again, also what a change of its limits has it owe.
+    /// Gives a user its whole burst again, and forgives the debts that a change of its limits left.
     pub(in crate::daemon) fn reset_user(&mut self, index: u32) -> Result<(), DataplaneError> {
         if let Some(next) = self.desired.forgiving(index) {
             self.maps.set_policy(&next)?;
@@ -31,8 +31,8 @@ impl EnforcedPolicy {
         self.maps.refill_user(index)
     }
 
-    /// Says to the kernel that the policy is in force now, if that makes a difference: one that loses sight of what was spent admits nothing until the
-    /// moment that it was compiled for, which is a second ahead because lists may take that long.
+    /// Tells the kernel that the policy is in force now, if that makes a difference. A policy that does not know what was spent admits nothing until the
+    /// moment for which it was compiled, which is a second ahead because lists may take that long.
     pub(in crate::daemon) fn begin(&mut self, compiled_for_q8: u64) {
         let now_q8 = gcra::time_q8(probe::now_ns());
         let Some(begun) = self.desired.in_force_since(compiled_for_q8, now_q8) else { return };
@@ -42,7 +42,7 @@ impl EnforcedPolicy {
         }
     }
 
-    /// Ends what a daemon has left that was killed when it had moved totals for a policy, and had not put that policy in force yet.
+    /// Repairs totals that a daemon moved for a policy if it was killed before that policy came into force.
     pub(in crate::daemon) fn settle_totals(&mut self) {
         let EnforcedPolicy { maps, desired, .. } = self;
         if let Err(error) = maps.end_overdrafts(&desired.policy, &desired.with_totals()) {
@@ -51,7 +51,8 @@ impl EnforcedPolicy {
     }
 }
 
-/// Has users owe what they have spent under limits that the next policy has slower, with a bigger burst, or in other units. What cannot be read is not owed: the policy comes into force all the same.
+/// Makes users owe what they have spent, under limits that the next policy has slower, with a bigger burst, or in other units. If a bucket cannot be
+/// read, its user owes nothing, and the policy still comes into force.
 pub(in crate::daemon) fn carry_debts(
     next: &mut Desired,
     before: impl Fn(u32) -> Option<LimitSet>,
@@ -67,7 +68,7 @@ pub(in crate::daemon) fn carry_debts(
     next.carry_debts(before, bucket, gcra::time_q8(probe::now_ns()));
 }
 
-/// Everything that a policy is put in force with.
+/// Everything that is needed to put a policy in force.
 #[derive(Debug)]
 pub(in crate::daemon) struct Enforcer<'h> {
     pub(in crate::daemon) enforced: &'h mut EnforcedPolicy,
@@ -78,7 +79,7 @@ pub(in crate::daemon) struct Enforcer<'h> {
 }
 
 impl Enforcer<'_> {
-    /// Tells the kernel. Says how many entries of the lists were written.
+    /// Puts a policy in force, and returns how many entries of the lists were written.
     pub(in crate::daemon) fn enforce(&mut self, version: &PolicyVersion) -> Result<usize, Failure> {
         let policy = version.policy();
         let facts = self.facts_for(policy);
@@ -96,7 +97,7 @@ impl Enforcer<'_> {
         Ok(written)
     }
 
-    /// Enforces the policy in force again if the host is not what it was compiled for. Called once a second; what fails is tried again.
+    /// Enforces the policy again if the facts about the host have changed since it was compiled. Called once a second; a failure is tried again.
     pub(in crate::daemon) fn follow_facts(&mut self, version: &PolicyVersion) {
         if self.facts_for(version.policy()) == self.enforced.facts {
             return;
@@ -106,12 +107,12 @@ impl Enforcer<'_> {
         }
     }
 
-    /// What a policy has to know of the host now.
+    /// Returns the facts about the host that a policy is compiled for now.
     fn facts_for(&self, policy: &Policy) -> HostFacts {
         HostFacts {
-            // Options promised under settings that have changed since would be read wrongly.
+            // The window scale follows the settings, or options in cookies would be read wrongly.
             window_scale: TcpSettings::read().window_scale(),
-            // A policy without elastic limits always has the answer yes, so that nothing is enforced again for it.
+            // A policy without elastic limits always counts as having headroom, so that a change of headroom enforces nothing.
             headroom: self.has_headroom || !policy.is_elastic(),
             ..self.enforced.facts
         }

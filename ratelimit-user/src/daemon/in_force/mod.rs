@@ -1,4 +1,4 @@
-//! The policy in force, the one to go back to, and what a restart goes on with.
+//! The policy in force, the version to go back to, and the record that a restart goes on with.
 
 pub(super) mod enforcer;
 pub(super) mod waiting;
@@ -21,7 +21,7 @@ use crate::{
     policy::{Policy, changes::changes},
 };
 
-/// Versions of the policy, and what is written down of them.
+/// The versions of the policy, and what is saved of them.
 #[derive(Debug)]
 pub(super) struct PolicyInForce {
     pub(super) policy_path: PathBuf,
@@ -30,15 +30,15 @@ pub(super) struct PolicyInForce {
     pub(super) version: PolicyVersion,
     /// The version before the last change.
     pub(super) previous: Option<PolicyVersion>,
-    /// The version that comes back unless somebody confirms.
+    /// The wait for confirmation, with the version that comes back without one.
     pub(super) waiting: Option<ConfirmationWait>,
-    /// The policy file as it was when it was last to be read again, if that failed.
+    /// Why the policy file could not be read the last time, if it could not.
     pub(super) unread: Option<Unread>,
-    /// What was set and not saved, as it was last written down.
+    /// The settings without `--save`, as they were last noted on disk.
     unsaved: Vec<(String, String)>,
-    /// The texts that are written down.
+    /// The texts that records refer to.
     archive: Archive,
-    /// Reads policies, quickly if they are much like the one before.
+    /// Reads policies; a policy much like the one before is read quickly.
     pub(super) reader: Reader,
 }
 
@@ -46,17 +46,17 @@ pub(super) struct PolicyInForce {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unread {
     why: String,
-    /// Whether something else is written down for a restart to go on with, beside this very file.
+    /// Whether a record is kept that a restart goes on with although the file cannot be read.
     is_made_up_for: bool,
 }
 
 impl Unread {
-    /// What a failure says of the file, and whether a restart has something else to go on with.
+    /// Makes the problem from the first line of a failure. `is_made_up_for`: a restart has a record to go on with.
     pub(super) fn new(failure: &Failure, is_made_up_for: bool) -> Self {
         Self { why: failure.message.lines().next().unwrap_or_default().to_owned(), is_made_up_for }
     }
 
-    /// What is wrong with the file and what counts instead, as a sentence.
+    /// Returns a sentence about the file's problem, and the policy that counts instead.
     pub(super) fn warning(&self) -> String {
         let why = &self.why;
         match self.is_made_up_for {
@@ -69,7 +69,7 @@ impl Unread {
 }
 
 impl PolicyInForce {
-    /// A version that has just been put in force.
+    /// Makes the state for a version that has just been put in force.
     pub(super) fn new(options: &Options, version: PolicyVersion, reader: Reader) -> Self {
         Self {
             policy_path: options.policy.clone(),
@@ -84,29 +84,29 @@ impl PolicyInForce {
         }
     }
 
-    /// The policy in force.
+    /// Returns the policy in force.
     pub(super) fn policy(&self) -> &Policy {
         self.version.policy()
     }
 
-    /// What an apply would change.
+    /// Returns the changes that applying a policy would make.
     pub(super) fn diff(&mut self, file: &Path, text: String) -> Result<Reply, Failure> {
         let (next, warnings) = PolicyVersion::parse(&mut self.reader, file, text)?;
         let changes = changes(self.policy(), next.policy());
         Ok(Reply::Changes { changes, warnings: warnings.iter().map(ToString::to_string).collect() })
     }
 
-    /// The next version, with the present one to go back to.
+    /// Takes over the next version, and keeps the present one to go back to.
     pub(super) fn supersede(&mut self, next: PolicyVersion) {
         self.previous = Some(std::mem::replace(&mut self.version, next));
     }
 
-    /// When the wait ends, if there is one.
+    /// Returns when the wait for confirmation ends, if there is one.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.as_ref().map(ConfirmationWait::deadline)
     }
 
-    /// The wait for `status`.
+    /// Returns the wait for confirmation, for `status`.
     pub(super) fn unconfirmed(&self, now: Instant) -> Option<Unconfirmed> {
         let waiting = self.waiting.as_ref()?;
         Some(Unconfirmed {
@@ -126,7 +126,7 @@ impl PolicyInForce {
         )))
     }
 
-    /// What a restart does, as a sentence.
+    /// Returns a sentence about the policy that a restart goes on with.
     pub(super) fn after_restart(&self) -> String {
         let file = self.policy_path.display();
         if self.waiting.is_some() {
@@ -146,40 +146,40 @@ impl PolicyInForce {
         }
     }
 
-    /// Whether a restart goes on with something else than the policy file.
+    /// Whether a record is kept, so that a restart may go on with another policy than the policy file.
     pub(super) fn is_kept(&self) -> bool {
         Record::path(&self.state).exists()
     }
 
-    /// Whether a restart goes on with something else than the policy file as that is now.
+    /// Whether a restart would go on with the record although the policy file is as it is now.
     pub(super) fn is_kept_beside_file(&self) -> bool {
         let text = config::read_text_again(&self.policy_path).ok();
         let record = Record::read(&self.state).ok().and_then(|(record, _)| record);
         record.is_some_and(|record| record.counts_beside(&self.policy_path, text.as_deref()))
     }
 
-    /// Writes down that a restart goes on with what is in force.
+    /// Records the version in force for a restart.
     pub(super) fn keep_in_force(&mut self) -> Result<(), Failure> {
         let record = self.record(&self.version);
         self.keep(record)
     }
 
-    /// Writes down what a restart goes on with.
+    /// Records a version for a restart.
     pub(super) fn keep_version(&mut self, version: &PolicyVersion) -> Result<(), Failure> {
         self.keep(self.record(version))
     }
 
-    /// Writes down that a restart goes on with what is in force, for as long as the policy of `next` waits for confirmation.
+    /// Records the version in force for a restart, for as long as the policy in `next` waits for confirmation.
     pub(super) fn keep_while_waiting(&mut self, next: &Path) -> Result<(), Failure> {
         self.keep(self.record(&self.version).while_waiting(&self.version, next))
     }
 
-    /// From now on a restart reads the policy file.
+    /// Removes the record, so that a restart reads the policy file.
     pub(super) fn forget(&mut self) -> Result<(), Failure> {
         Record::forget(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))
     }
 
-    /// Writes down what was set and not saved, if that is not what was written down last.
+    /// Notes the settings without `--save` on disk, if they have changed since the last note.
     pub(super) fn note_unsaved(&mut self) {
         let set: Vec<(String, String)> = self.version.set().collect();
         if set == self.unsaved {
@@ -201,7 +201,7 @@ impl PolicyInForce {
     fn keep(&mut self, record: Record) -> Result<(), Failure> {
         let is_policy_file = record.is_superfluous();
         record.keep(&mut self.archive, &self.state).map_err(|error| self.cannot_keep(&error))?;
-        // A record names the text of the policy file beside which it counts, and that was read a moment ago.
+        // The new record holds the text of the policy file as it is now, so the record counts beside this file.
         self.unread = self.unread.take().filter(|_| !is_policy_file);
         if let Some(unread) = &mut self.unread {
             unread.is_made_up_for = true;

@@ -1,17 +1,17 @@
-//! An apply that waits for somebody to say that they are still there.
+//! The wait for confirmation after an apply: the operator shows that they can still reach the host.
 
 use std::time::{Duration, Instant};
 
 use crate::{daemon::state::version::PolicyVersion, failure::Failure};
 
-/// Below this nobody can answer.
+/// The shortest wait: in less time nobody can confirm.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Above this somebody has forgotten the wait.
+/// The longest wait: after more time the operator has forgotten it.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// How soon a rollback that failed is tried again.
+/// The pause before a rollback that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The wait, and what comes back at its end.
+/// A wait for confirmation, with the version that comes back at its end.
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct ConfirmationWait {
     pub(in crate::daemon) version_before: PolicyVersion,
@@ -20,7 +20,7 @@ pub(in crate::daemon) struct ConfirmationWait {
 }
 
 impl ConfirmationWait {
-    /// How long to wait, if that makes sense.
+    /// Checks the time of a wait, given in nanoseconds.
     pub(in crate::daemon) fn time(ns: u64) -> Result<Duration, Failure> {
         let time = Duration::from_nanos(ns);
         if (SHORTEST..=LONGEST).contains(&time) {
@@ -30,7 +30,7 @@ impl ConfirmationWait {
         Err(Failure::usage(format!("--confirm of {ms} ms is out of range; use 1s to {longest}h")))
     }
 
-    /// A wait from now on.
+    /// Makes a wait that begins now.
     pub(in crate::daemon) fn new(
         version_before: PolicyVersion,
         time_to_confirm: Duration,
@@ -39,7 +39,7 @@ impl ConfirmationWait {
         Self { version_before, time_to_confirm, deadline: now + time_to_confirm }
     }
 
-    /// When the wait ends.
+    /// Returns when the wait ends.
     pub(in crate::daemon) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -49,13 +49,13 @@ impl ConfirmationWait {
         now >= self.deadline
     }
 
-    /// Seconds left, rounded up: 0 only when it is over.
+    /// Returns the seconds left, rounded up: 0 only when the wait is over.
     pub(in crate::daemon) fn seconds_left(&self, now: Instant) -> u64 {
         let left = self.deadline.saturating_duration_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)
     }
 
-    /// Ends a little later, after a rollback that did not work.
+    /// Moves the end a little later, after a rollback that failed.
     pub(in crate::daemon) fn try_again(&mut self, now: Instant) {
         self.deadline = now + AGAIN;
     }

@@ -1,4 +1,4 @@
-//! Carries what leases, blocks and members have to say to the store worker, and back: one lease batch at a time, each with a deadline.
+//! Carries lease batches, with calls of gossip, to the store worker and the answers back: one batch at a time, each with a deadline.
 
 use std::{
     collections::BTreeSet,
@@ -29,13 +29,13 @@ use crate::{
     },
 };
 
-/// A lease that was let go can be given back when no packet has it in mind any more.
+/// How long after a lease was given up its units can be returned: by then no packet can be spending from it.
 const SETTLES: Duration = Duration::from_millis(30);
 
-/// Time from a mistake to the next attempt.
+/// The pause between a panic and the next attempt.
 const ANEW_AFTER: Duration = Duration::from_millis(200);
 
-/// Lease batches that it takes at most: one may repeat what was being said, and bring something more to give back.
+/// The most lease batches for a goodbye: the first may repeat unanswered entries, so that more is left to give back.
 const GOODBYES: usize = 3;
 
 /// Carries lease batches to the store worker, and answers to the host.
@@ -44,15 +44,15 @@ struct LeaseDriver {
     store: FrontStore,
     tick: Duration,
     lease: Duration,
-    /// The servers that were greeted last.
+    /// The number of the connections whose servers were greeted last.
     greeted: Option<u64>,
-    /// What servers have last said of themselves.
+    /// The facts that the servers last told of themselves.
     described: Arc<[ServerFacts]>,
-    /// Why a store record could last not be reset.
+    /// Why a store record could not be reset the last time, if so.
     not_reset: Option<String>,
 }
 
-/// Exchanges lease batches with the store, every tick, until the daemon ends. A mistake in the program must not end that.
+/// Exchanges lease batches with the store, every tick, until the daemon ends. A panic must not end this.
 pub(super) async fn converse(daemon: Arc<HostCell>) {
     while let Err(panic) = AssertUnwindSafe(talk(&daemon)).catch_unwind().await {
         log::error(format!(
@@ -69,7 +69,7 @@ async fn talk(daemon: &HostCell) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_late = false;
     loop {
-        // An answer that took longer than a tick is not waited for a second time.
+        // After an answer that took longer than a tick, the next batch follows at once.
         if !std::mem::take(&mut is_late) {
             tick.tick().await;
         }
@@ -87,7 +87,7 @@ async fn talk(daemon: &HostCell) {
                 biased;
                 () = &mut sending => break,
                 _ = tick.tick() => {
-                    // What packets spend is looked at however long the store takes.
+                    // Spent units are read every tick, however long the store takes.
                     is_late = true;
                     if let Err(failure) = with_cluster(&mut daemon.host(), Cluster::look_after_leases) {
                         log::warning(format!("leases were not looked after: {failure}"));
@@ -98,10 +98,10 @@ async fn talk(daemon: &HostCell) {
     }
 }
 
-/// Gives back what is held, so that others need not wait until it runs out.
+/// Gives back all leases, so that other hosts need not wait until they run out.
 pub(in crate::daemon) async fn say_goodbye(daemon: &HostCell) {
     let Some(driver) = LeaseDriver::of(daemon) else { return };
-    // After that there is nothing left to give back.
+    // After the time of a lease all leases have run out, so there is nothing left to give back.
     let _over = tokio::time::timeout(driver.lease, give_back(daemon, driver)).await;
 }
 
@@ -130,7 +130,7 @@ fn with_cluster(
     cluster.as_mut().map_or(Ok(()), |cluster| work(cluster, in_force.policy(), enforced))
 }
 
-/// What the store is to be told now; `None` if nothing.
+/// Returns the next lease batch; `None` if there is nothing to tell the store.
 fn next_batch(host: &mut Host) -> Result<Option<LeaseBatch>, Failure> {
     let mut batch = None;
     with_cluster(host, |cluster, policy, enforced| {
@@ -140,7 +140,7 @@ fn next_batch(host: &mut Host) -> Result<Option<LeaseBatch>, Failure> {
     Ok(batch)
 }
 
-/// Takes in what the store answered to a lease batch.
+/// Takes in the store's answers to a lease batch.
 fn take_answers(
     host: &mut Host,
     batch: &LeaseBatch,
@@ -171,7 +171,7 @@ impl LeaseDriver {
         })
     }
 
-    /// Sends a lease batch and hands over what came of it.
+    /// Sends a lease batch, and gives the answers to the host.
     async fn send(&mut self, daemon: &HostCell, batch: LeaseBatch) {
         if let Err(error) = self.meet(daemon).await {
             if let Some(cluster) = &mut daemon.host().cluster {
@@ -181,7 +181,7 @@ impl LeaseDriver {
         }
         let failed = self.reset(&batch.resets).await;
         if let Some(cluster) = &mut daemon.host().cluster {
-            // Tried again with the next lease batch.
+            // These resets are tried again with the next lease batch.
             cluster.resets.extend(failed);
         }
         let deadline = self.store.round_trip().deadline();
@@ -192,7 +192,7 @@ impl LeaseDriver {
         }
     }
 
-    /// Sees to it that servers which were connected to anew are looked at and greeted.
+    /// Greets servers that were connected to anew, and notes their facts.
     async fn meet(&mut self, daemon: &HostCell) -> Result<(), StoreError> {
         let met = self.store.meet().await?;
         if self.described != met.servers {
@@ -206,7 +206,7 @@ impl LeaseDriver {
         }
         let round_trip = self.store.round_trip();
         let is_sharded = self.store.is_sharded();
-        // Every server hears of this cluster at once: what it has not known for long it does not give out.
+        // Every server hears of this cluster at once, because a server leases nothing out of records that it has not known for long.
         let group = |key: &str| is_sharded.then(|| slot(key.as_bytes()));
         let greeting = daemon.host().cluster.as_mut().map(|cluster| {
             cluster.store_connected(round_trip);
@@ -214,7 +214,7 @@ impl LeaseDriver {
         });
         let (answers, _) =
             self.ask(daemon, &greeting.unwrap_or_default(), None, round_trip.connecting()).await;
-        // A part of the store may be away.
+        // Errors of some servers are accepted: a part of the store may be away.
         match answers.iter().find_map(|answer| answer.as_ref().err()) {
             Some(error) if answers.iter().all(Result::is_err) => Err(error.clone()),
             _ => {
@@ -224,7 +224,7 @@ impl LeaseDriver {
         }
     }
 
-    /// One answer for each line, and one to what there is to say about blocks and hosts.
+    /// Asks the store. Returns one answer for each line, and the answer to the call of gossip.
     async fn ask(
         &self,
         daemon: &HostCell,
@@ -251,7 +251,7 @@ impl LeaseDriver {
                 problem = Some(error.to_string());
             }
         }
-        // It is tried again with every lease batch, and said once.
+        // A failed reset is tried again with every lease batch, but logged once.
         if let Some(problem) = &problem
             && self.not_reset.as_ref() != Some(problem)
         {

@@ -1,4 +1,4 @@
-//! The conversation with the store, on a thread of its own: leases run out within a second, and must not wait for whoever else the daemon answers.
+//! Runs the exchange with the store on a thread of its own: leases run out within a second, and must not wait for other work of the daemon.
 
 use std::{io, sync::Arc, thread};
 
@@ -10,7 +10,7 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// The thread that renews leases, until it is told to end.
+/// The thread that renews leases until it is told to end.
 #[derive(Debug)]
 pub(in crate::daemon) struct LeaseThread {
     stop: Arc<Notify>,
@@ -41,10 +41,10 @@ impl LeaseThread {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the conversation, and waits for its thread.
+    /// Ends the exchange, and waits for its thread.
     pub(in crate::daemon) fn end(self) {
         self.stop.notify_one();
-        // One that has panicked has nothing more to say.
+        // A thread that has panicked has nothing more to do.
         let _over = self.thread.join();
     }
 }

@@ -1,4 +1,4 @@
-//! The conversation with the store about leases, blocks and members.
+//! The exchange with the store about leases, blocks and members.
 
 pub(super) mod driver;
 pub(super) mod lease_thread;

@@ -17,10 +17,10 @@ use tokio::{
 
 use super::frame;
 
-/// Questions that wait to be sent.
+/// The number of questions that can wait to be sent.
 const QUEUE: usize = 64;
 
-/// A question or an answer, and which one.
+/// A question, or the answer to it, with the number of the question.
 #[derive(Debug, Serialize, Deserialize)]
 struct Numbered<T> {
     number: u64,
@@ -45,7 +45,7 @@ impl<Q, A> Clone for Asker<Q, A> {
     }
 }
 
-/// Who waits for which answer; nobody can wait any more once the stream has ended.
+/// The waiting callers by the numbers of their questions; `None` once the stream has ended, because no answer can come any more.
 #[derive(Debug)]
 struct PendingAnswers<A>(Mutex<Option<HashMap<u64, oneshot::Sender<A>>>>);
 
@@ -60,7 +60,7 @@ where
     Q: Serialize + Send + Sync + 'static,
     A: DeserializeOwned + Send + 'static,
 {
-    /// An asker, and the work that has to be done for it until the stream ends. Answers of more than `largest` bytes end the stream.
+    /// Makes an asker, and the future that must run for it until the stream ends. An answer of more than `largest` bytes ends the stream.
     pub(in crate::daemon) fn begin<S>(
         stream: S,
         largest: usize,
@@ -76,7 +76,7 @@ where
             let hear = async {
                 while let Some(Numbered { number, said }) = frame::read(&mut answers, largest).await? {
                     let asked = waiting.open().as_mut().and_then(|waiting| waiting.remove(&number));
-                    // The caller who has asked may have gone.
+                    // The caller may have stopped waiting.
                     let _gone = asked.map(|asked| asked.send(said));
                 }
                 Ok(())
@@ -97,7 +97,7 @@ where
         (asker, work)
     }
 
-    /// Asks, and waits for the answer; `None` if the other side has gone.
+    /// Asks a question, and waits for the answer; `None` if the other side has gone.
     pub(in crate::daemon) async fn ask(&self, said: Q) -> Option<A> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
@@ -110,7 +110,7 @@ where
     }
 }
 
-/// A question that was asked. Nothing is kept of it when whoever has asked stops waiting.
+/// A question without an answer. Dropping the value forgets the question, for example when the caller stops waiting.
 struct PendingQuestion<'w, A> {
     waiting: &'w PendingAnswers<A>,
     number: u64,
@@ -124,8 +124,8 @@ impl<A> Drop for PendingQuestion<'_, A> {
     }
 }
 
-/// Answers questions until the stream ends, at most so many at a time: the next ones are not read before. A question of more than `largest` bytes
-/// ends the stream.
+/// Answers questions until the stream ends, at most `at_a_time` at once: further questions are not read before. A question of more than `largest`
+/// bytes ends the stream.
 pub(in crate::daemon) async fn answer_all<Q, A, F>(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     largest: usize,

@@ -1,11 +1,11 @@
-//! A message on a stream: its length in four bytes, and JSON.
+//! Reads and writes messages on a stream: the length in four bytes, then JSON.
 
 use std::io;
 
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// One message of at most `largest` bytes; `None` at the end of the stream.
+/// Reads one message of at most `largest` bytes; `None` at the end of the stream.
 pub(in crate::daemon) async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
     largest: usize,
@@ -18,7 +18,7 @@ pub(in crate::daemon) async fn read<T: DeserializeOwned>(
     if length > largest {
         return Err(io::Error::other(format!("a message of {length} bytes; at most {largest} are taken")));
     }
-    // The memory grows with what comes, not with what was announced.
+    // The memory grows with the bytes that come, not with the length that was announced.
     let mut bytes = Vec::new();
     let read = (&mut *stream).take(length as u64).read_to_end(&mut bytes).await?;
     if read < length {

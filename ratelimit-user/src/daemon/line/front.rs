@@ -1,4 +1,4 @@
-//! The front process as the daemon has it: what it was last told, what it last reported, and the line to ask it on.
+//! The daemon's view of the front process: the policy it was told, its last report, and the line for questions.
 
 use std::{
     sync::{
@@ -24,39 +24,39 @@ use crate::{
 
 /// How long the front may take to answer a question.
 const TO_ANSWER: Duration = Duration::from_secs(5);
-/// How long the front may take to report what it has counted: whoever asks gets the last report otherwise, and attacks are looked for all the same.
+/// How long the front may take to report its counters. After that the last report is used, so that a slow front does not delay the search for attacks.
 const TO_REPORT: Duration = Duration::from_millis(500);
-/// How long whoever has changed the policy waits until requests follow it. Packets have followed by then.
+/// How long an order that changes the policy waits until the front follows the policy. Packets follow it before that.
 const TO_SETTLE: Duration = Duration::from_secs(2);
 
-/// What an operator should know while there is no front.
+/// The warning while there is no front process.
 const NOBODY_SERVES: &str = "no front process runs: requests are not answered, and the store is not reached, until another one is started";
 
 /// The stream on which the daemon asks the front.
 pub(in crate::daemon) type FrontLine = Asker<HostAsks, FrontAnswers>;
 
-/// The front process as the daemon has it. Clones are the same one.
+/// The daemon's view of the front process. Clones share one state.
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct Front(pub(in crate::daemon) Arc<FrontState>);
 
-/// What the daemon and the thread that keeps the front running both know of it.
+/// The state that the daemon shares with the thread that keeps the front running.
 #[derive(Debug)]
 pub(in crate::daemon) struct FrontState {
-    /// Absent while there is no front.
+    /// The line for questions to the front; `None` while there is no front.
     pub(in crate::daemon) line: Mutex<Option<FrontLine>>,
     /// The policy in force, and its number.
     pub(in crate::daemon) wanted: watch::Sender<(u64, Arc<PolicyText>)>,
     /// The number of the policy that the front follows.
     pub(in crate::daemon) followed: watch::Sender<u64>,
     pub(in crate::daemon) has_headroom: watch::Sender<bool>,
-    /// The process; 0 before there is one.
+    /// The process id of the front; 0 if it is not known.
     pub(in crate::daemon) process: AtomicU32,
     report: Mutex<FrontReport>,
     round_trip: Mutex<RoundTrip>,
 }
 
 impl Front {
-    /// A front that is to be started, for this policy.
+    /// Makes the state for a front that is still to be started, with this policy.
     pub(in crate::daemon) fn new(version: &PolicyVersion, round_trip: RoundTrip) -> Self {
         Self(Arc::new(FrontState {
             line: Mutex::default(),
@@ -69,7 +69,7 @@ impl Front {
         }))
     }
 
-    /// Another policy is in force.
+    /// Takes over another policy, which the front will be told.
     pub(in crate::daemon) fn follow(&self, version: &PolicyVersion) {
         let text = text_of(version);
         self.0.wanted.send_if_modified(|(number, wanted)| {
@@ -81,7 +81,7 @@ impl Front {
         });
     }
 
-    /// Waits until requests are decided by the policy in force, but not for long, and not for a front that is not there: the next one begins with it.
+    /// Waits until the front follows the policy in force, for at most two seconds. Does not wait if there is no front, because the next one begins with that policy.
     pub(in crate::daemon) async fn settled(&self) {
         if open(&self.0.line).is_none() {
             return;
@@ -97,23 +97,23 @@ impl Front {
         let _never_ends = followed.wait_for(|number| *number > 0).await;
     }
 
-    /// Whether the host has headroom.
+    /// Sets whether the host has headroom, which the front will be told.
     pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
         self.0.has_headroom.send_if_modified(|before| std::mem::replace(before, is_there) != is_there);
     }
 
-    /// Whether this process is the front. The front has no business at the control socket, whatever its user may do there.
+    /// Whether a process is the front. The front may not use the control socket, whatever its user may do there.
     pub(in crate::daemon) fn is(&self, process: Option<i32>) -> bool {
         let front = self.0.process.load(Ordering::Relaxed);
         process.is_some_and(|process| front != 0 && process.cast_unsigned() == front)
     }
 
-    /// What was last counted of requests.
+    /// Returns the counters of requests that the front last reported.
     pub(in crate::daemon) fn requests(&self) -> RequestsStatus {
         open(&self.0.report).requests.clone()
     }
 
-    /// What an operator should know of the listeners.
+    /// Returns warnings about the listeners, and about a missing front.
     pub(in crate::daemon) fn warnings(&self) -> Vec<String> {
         let mut warnings = open(&self.0.report).warnings.clone();
         if open(&self.0.line).is_none() {
@@ -122,7 +122,7 @@ impl Front {
         warnings
     }
 
-    /// What becomes of a request; `None` if nobody answers.
+    /// Asks the front for the decision about a request; `None` if the front does not answer.
     pub(in crate::daemon) async fn test(
         &self,
         question: TestQuestion,
@@ -133,14 +133,14 @@ impl Front {
         }
     }
 
-    /// Asks the front for its counters.
+    /// Asks the front for its counters, and keeps the report.
     pub(in crate::daemon) async fn refresh(&self) {
         if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_REPORT).await {
             *open(&self.0.report) = *report;
         }
     }
 
-    /// Asks; `None` if there is no front, or if it does not answer in time.
+    /// Asks the front a question; `None` if there is no front, or if it does not answer in time.
     pub(in crate::daemon) async fn ask(
         &self,
         question: HostAsks,
@@ -150,19 +150,19 @@ impl Front {
         tokio::time::timeout(patience, line.ask(question)).await.ok().flatten()
     }
 
-    /// How long the store takes to answer, as it was last measured.
+    /// Returns the round trip of the store, as it was last measured.
     pub(in crate::daemon) fn round_trip(&self) -> RoundTrip {
         *open(&self.0.round_trip)
     }
 
-    /// Notes how long the store took to answer, as far as that can be.
+    /// Notes the round trip that the front has measured, within plausible bounds.
     pub(in crate::daemon) fn measured(&self, round_trip: RoundTrip) {
         let mut known = open(&self.0.round_trip);
         *known = known.believed(round_trip);
     }
 }
 
-/// What is behind a lock, also after a panic of whoever held it.
+/// Locks a mutex, even after a panic of a thread that held it.
 pub(in crate::daemon) fn open<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
     one.lock().unwrap_or_else(PoisonError::into_inner)
 }

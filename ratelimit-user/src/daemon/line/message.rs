@@ -1,4 +1,4 @@
-//! What the daemon and its front process say to each other.
+//! The messages between the daemon and its front process.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -20,32 +20,32 @@ use crate::{
     },
 };
 
-/// What the daemon asks.
+/// A question or order of the daemon to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) enum HostAsks {
-    /// Begin to serve.
+    /// Tells the front to begin to serve.
     Begin(Box<Beginning>),
-    /// Another policy is in force.
+    /// Tells the front to follow another policy.
     Follow(PolicyText),
-    /// Whether the host has headroom for what is above elastic limits.
+    /// Tells whether the host has headroom, so that elastic limits give their margin.
     Headroom(bool),
-    /// Are you there? Asked once a second, and answered with `Done`.
+    /// Asks whether the front is there, once a second. The answer is `Done`.
     Alive,
-    /// What was counted of requests?
+    /// Asks for the counters of requests.
     Report,
-    /// May this request be served?
+    /// Asks for the decision about a request.
     Test(TestQuestion),
-    /// Which servers of the store are there? Waits until there is one.
+    /// Asks for the servers of the store. The front answers when it is connected to one.
     Meet,
-    /// Renew leases, and say something about blocks and hosts.
+    /// Sends lease lines and a call of gossip to the store.
     Exchange { lines: Vec<Line>, gossip: Option<GossipText>, timing: Timing, deadline: Duration },
-    /// Open store records anew.
+    /// Resets store records.
     Reset { keys: Vec<String>, deadline: Duration },
-    /// Send a message of a webhook.
+    /// Sends a message of a webhook.
     Post { posting: Box<Posting>, patience: Duration },
 }
 
-/// What the front answers.
+/// An answer of the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) enum FrontAnswers {
     Done,
@@ -65,26 +65,26 @@ pub(in crate::daemon) enum FrontAnswers {
     Posted(Result<(), Undelivered>),
 }
 
-/// What the front asks.
+/// A question of the front to the daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) enum FrontAsks {
-    /// A picture for the dashboard.
+    /// Asks for a picture for the dashboard.
     Picture,
-    /// The metrics, in Prometheus' text format.
+    /// Asks for the metrics in Prometheus' text format.
     Metrics,
-    /// An order or a question of the dashboard, with the token that its operator has shown.
+    /// Passes on an order or a question of the dashboard, with the token that its operator has shown.
     Order { order: Order, from: Option<IpAddr>, token: Option<String> },
-    /// What a file says that the policy names.
+    /// Asks for the text of a file that the policy names.
     File(PathBuf),
-    /// What stands for the token in a file that the policy names under this key.
+    /// Asks for the digest of the token in a file that the policy names under this key.
     Token { key: String, file: PathBuf },
-    /// Whether files that the policy names have changed.
+    /// Asks for the stamps of files that the policy names, which tell whether they have changed.
     Stamps(Vec<PathBuf>),
-    /// Block an address that was refused too often for too long.
+    /// Asks to block an address that was refused too often for too long.
     Offence { prefix: String, for_ns: u64, reason: String },
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) enum HostAnswers {
     Done,
@@ -96,33 +96,33 @@ pub(in crate::daemon) enum HostAnswers {
     Stamps(Vec<Stamp>),
 }
 
-/// Everything that the front begins with, beside the sockets themselves.
+/// The settings that the front begins with, beside the sockets themselves.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) struct Beginning {
     pub(in crate::daemon) policy: PolicyText,
-    /// The store of the command line, instead of the policy's.
+    /// The store of the command line, which replaces the policy's.
     pub(in crate::daemon) redis: Option<StoreAddress>,
-    /// What this start of this host is called in the store.
+    /// The name of this start of this host in the store.
     pub(in crate::daemon) id: Option<String>,
     pub(in crate::daemon) has_headroom: bool,
-    /// What is spoken on each socket, in the order in which they were sent.
+    /// What each socket is for, in the order in which the sockets were sent.
     pub(in crate::daemon) sockets: Vec<SocketUse>,
 }
 
 /// What a socket is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) enum SocketUse {
-    /// Questions about requests.
+    /// A listener for questions about requests.
     Requests(ServedProtocol, ListenEndpoint),
-    /// Metrics for Prometheus.
+    /// A listener for scrapes of metrics.
     Metrics,
-    /// The way to connections to the store's socket in the file system, which the daemon opens.
+    /// The stream over which the daemon hands out connections to the store's socket in the file system.
     Store,
-    /// Nothing: it is kept open as long as the process lives, so that others can see that it does.
+    /// A lock that is kept open as long as the front lives, so that a later daemon can see that it still runs.
     Lock,
 }
 
-/// A policy as the daemon has it: a text, and what was set since.
+/// A policy as its text and the settings made since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) struct PolicyText {
     pub(in crate::daemon) file: PathBuf,
@@ -130,11 +130,11 @@ pub(in crate::daemon) struct PolicyText {
     pub(in crate::daemon) set: Vec<(String, String)>,
 }
 
-/// What the front has counted.
+/// The counters and warnings of the front.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in crate::daemon) struct FrontReport {
     pub(in crate::daemon) requests: RequestsStatus,
-    /// What an operator should know of the listeners, as sentences.
+    /// Warnings about the listeners, as sentences.
     pub(in crate::daemon) warnings: Vec<String>,
 }
 
@@ -148,12 +148,12 @@ pub(in crate::daemon) struct GossipText {
 /// Why a file was not read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) struct FileError {
-    /// The kernel's number for it.
+    /// The error number of the system, if there is one.
     pub(in crate::daemon) number: Option<i32>,
     pub(in crate::daemon) why: String,
 }
 
-/// An answer of the store, as far as scripts give any.
+/// An answer of the store, with the types that scripts use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::daemon) enum StoreValue {
     Nothing,
@@ -169,7 +169,7 @@ impl From<Value> for StoreValue {
             Value::BulkString(bytes) => Self::Text(String::from_utf8_lossy(&bytes).into_owned()),
             Value::SimpleString(text) => Self::Text(text),
             Value::Array(values) => Self::List(values.into_iter().map(Self::from).collect()),
-            // No script of ours answers anything else; who reads the answer says so.
+            // Our scripts answer no other types; whoever reads the answer refuses it.
             _ => Self::Nothing,
         }
     }

@@ -1,4 +1,4 @@
-//! The line between the daemon and the front process: messages, the streams that carry them, and what the daemon asks over them.
+//! The line between the daemon and the front process: messages, the streams that carry them, and the questions of the daemon.
 
 pub(super) mod asking;
 pub(super) mod frame;

@@ -1,4 +1,4 @@
-//! Messages of webhooks, which the front process sends: it is the one that talks TLS and HTTP with servers elsewhere. The daemon has signed them.
+//! Sends messages of webhooks through the front process, which talks TLS and HTTP with other servers. The daemon has signed the messages.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::notify::{Post, Posted, Posting, Undelivered};
 
-/// How much longer than the server the front process may take.
+/// How much longer than the patience with the server the front process may take to answer.
 const GRACE: Duration = Duration::from_millis(500);
 
 impl Post for Front {
@@ -16,7 +16,7 @@ impl Post for Front {
         let front = self.clone();
         Box::pin(async move {
             let posted = async {
-                // A front that has ended, or has not begun yet, has a successor in a moment.
+                // If there is no front at the moment, the next one begins soon.
                 front.is_there().await;
                 let question = HostAsks::Post { posting: Box::new(posting), patience };
                 front.ask(question, patience + GRACE).await

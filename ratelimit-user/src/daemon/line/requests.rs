@@ -1,4 +1,4 @@
-//! Requests as the daemon has them: the front process decides about them, and the daemon asks it what operators want to know.
+//! The daemon's side of requests: the front process decides about them, and the daemon asks it for operators.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     store::{AddressedStore, backend::Backend as _, round_trip::RoundTrip},
 };
 
-/// How the round trip to a store is reckoned where there is none.
+/// The tick and lease from which the round trip is computed if there is no store.
 const NO_STORE: Duration = Duration::from_millis(50);
 
 /// The front process, and the store of the command line.
@@ -26,7 +26,7 @@ pub(in crate::daemon) struct Requests {
 }
 
 impl Requests {
-    /// Requests under a policy, on the store of the command line if it names one.
+    /// Makes the state of requests under a policy, on the store of the command line if it names one.
     pub(in crate::daemon) fn new(version: &PolicyVersion, redis: Option<&StoreAddress>) -> Self {
         let policy = version.policy().clone().moved_to(redis);
         let timing = |cluster: &ClusterPolicy| RoundTrip::new(cluster.tick(), cluster.lease());
@@ -34,27 +34,27 @@ impl Requests {
         Self { front: Front::new(version, round_trip), redis: redis.cloned() }
     }
 
-    /// Another policy is in force.
+    /// Takes over another policy.
     pub(in crate::daemon) fn follow(&self, version: &PolicyVersion) {
         self.front.follow(version);
     }
 
-    /// Whether the host has headroom for what is above elastic limits.
+    /// Sets whether the host has headroom, so that elastic limits give their margin.
     pub(in crate::daemon) fn set_headroom(&self, is_there: bool) {
         self.front.set_headroom(is_there);
     }
 
-    /// The counters that the front last reported.
+    /// Returns the counters that the front last reported.
     pub(in crate::daemon) fn status(&self) -> RequestsStatus {
         self.front.requests()
     }
 
-    /// What an operator should know of the listeners.
+    /// Returns warnings about the listeners.
     pub(in crate::daemon) fn warnings(&self) -> Vec<String> {
         self.front.warnings()
     }
 
-    /// The way to the store, if the policy names one.
+    /// Returns the way to the store, if the policy names one.
     pub(in crate::daemon) fn store(&self, policy: &Policy) -> Option<FrontStore> {
         let policy = policy.clone().moved_to(self.redis.as_ref());
         let is_sharded = AddressedStore::is_sharded(policy.cluster()?.redis());
@@ -62,14 +62,14 @@ impl Requests {
     }
 }
 
-/// What the front process says of a request, as `ratelimit test` asks.
+/// Asks the front process for the decision about the request of `ratelimit test`.
 pub(in crate::daemon) async fn ask(front: &Front, test_question: TestQuestion) -> Result<Reply, Failure> {
     let silent =
         || Failure::new(ExitCode::NoDaemon, "the front process does not answer; ask again in a second");
     front.test(test_question).await.unwrap_or_else(|| Err(silent())).map(Reply::Decision)
 }
 
-/// Asks the engine once, as `ratelimit test` does.
+/// Decides about the request of `ratelimit test`, in the front process.
 pub(in crate::daemon) async fn test(
     decisions: &DecisionService,
     test_question: &TestQuestion,
@@ -90,7 +90,7 @@ pub(in crate::daemon) async fn test(
         user: &test_question.user,
         api: &test_question.api,
         ip,
-        // Operators have rights to the control socket.
+        // The question comes over the control socket, whose callers are trusted to name a user.
         vouched: true,
         cost: test_question.cost,
         priority,

@@ -1,4 +1,4 @@
-//! The store as the daemon has it: the front process talks to it.
+//! The daemon's way to the store: the front process talks to the servers.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::store::{
     worker::Met,
 };
 
-/// How much longer than the store the front process may take. One that is stopped must not hold up what packets spend.
+/// How much longer than the deadline of the store the front process may take. A front that is stopped must not hold up the leases of packets.
 const GRACE: Duration = Duration::from_millis(250);
-/// How long the search for servers may take before the front process counts as stuck: connecting has deadlines of its own.
+/// How long the search for servers may take before the front process counts as stuck. Connecting has deadlines of its own.
 const SEARCH: Duration = Duration::from_secs(20);
 
-/// One answer for each line of a lease batch, and one to what was said about blocks and hosts.
+/// One answer for each line of a lease batch, and the answer to the call of gossip.
 pub(in crate::daemon) type Answered = (Vec<Result<Grant, StoreError>>, Option<Result<Value, StoreError>>);
 
 /// The way to the store.
@@ -29,22 +29,22 @@ pub(in crate::daemon) struct FrontStore {
 }
 
 impl FrontStore {
-    /// The store that this front process talks to.
+    /// Makes the way to the store that a front process talks to.
     pub(in crate::daemon) fn of(front: Front, is_sharded: bool) -> Self {
         Self { front, is_sharded }
     }
 
-    /// Whether keys of one call must share a slot.
+    /// Whether the store is a Redis Cluster, in which all keys of one call must share a slot.
     pub(in crate::daemon) fn is_sharded(&self) -> bool {
         self.is_sharded
     }
 
-    /// How long the store takes to answer, as it was last measured.
+    /// Returns the round trip of the store, as it was last measured.
     pub(in crate::daemon) fn round_trip(&self) -> RoundTrip {
         self.front.round_trip()
     }
 
-    /// Waits until there is a connection to any server, and tells of the servers.
+    /// Waits until there is a connection to any server, and returns the facts about the servers.
     pub(in crate::daemon) async fn meet(&self) -> Result<Met, StoreError> {
         match self.front.ask(HostAsks::Meet, SEARCH).await {
             Some(FrontAnswers::Met { met, round_trip }) => {
@@ -55,7 +55,7 @@ impl FrontStore {
         }
     }
 
-    /// Renews leases, and says something about blocks and hosts.
+    /// Sends lease lines and a call of gossip, and returns the answers.
     pub(in crate::daemon) async fn exchange(
         &self,
         lines: &[Line],
@@ -79,7 +79,7 @@ impl FrontStore {
         }
     }
 
-    /// Opens store records anew. One answer for each.
+    /// Resets store records, and returns one answer for each.
     pub(in crate::daemon) async fn reset(&self, keys: Vec<String>) -> Vec<Result<(), StoreError>> {
         let (count, deadline) = (keys.len(), self.round_trip().deadline());
         let mut answers = match self.front.ask(HostAsks::Reset { keys, deadline }, deadline + GRACE).await {

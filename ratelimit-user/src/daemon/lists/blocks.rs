@@ -1,4 +1,4 @@
-//! Blocks that hold on all hosts, on this one: said by its operators, heard from the others, and kept for the next daemon.
+//! Blocks for all hosts, on this host: ordered by its operators, heard from other hosts, and kept for the next daemon.
 
 use std::{cell::RefCell, path::Path, time::Instant};
 
@@ -28,10 +28,10 @@ use crate::{
     store::redis::{StoreError, Value},
 };
 
-/// Changes that the store surely takes within a second.
+/// The number of waiting changes that the store surely takes within a second.
 const SOON: usize = 1_000;
 
-/// When other hosts hear of a change, as a sentence, where so many changes, this one among them, wait for the store.
+/// Returns a sentence about when other hosts hear of a change. `waiting` changes, including this one, wait for the store.
 fn arrival(is_unheard: bool, store_answers: bool, waiting: usize) -> String {
     if is_unheard {
         return "the others do NOT hear of it, because the store does not hear this host; ratelimit status says why".into();
@@ -43,12 +43,12 @@ fn arrival(is_unheard: bool, store_answers: bool, waiting: usize) -> String {
     }
 }
 
-/// This host as gossip asks about it.
+/// The facts about this host that gossip asks for.
 struct Here<'h> {
     policy: &'h Policy,
     lists: &'h Lists,
     now_ns: u64,
-    /// Addresses that must not be cut off, as of one moment for all blocks of an answer.
+    /// Finds the addresses that must not be cut off. All blocks of one answer are judged by one look.
     lookout: RefCell<&'h mut Lookout>,
     at: Instant,
 }
@@ -64,7 +64,7 @@ impl ThisHost for Here<'_> {
         if inside.is_empty() {
             return None;
         }
-        // A block that was taken already is judged as if it were new.
+        // A block that is on the list already is judged as if it were new.
         let blocked_until = |own_blocked_until_ns: u64| {
             let entry = ListEntry { own_blocked_until_ns, ..own(self.lists, prefix) };
             lists::edited(self.lists, &Edits::from([(*prefix, entry)]))
@@ -81,7 +81,7 @@ impl ThisHost for Here<'_> {
     }
 }
 
-/// A host of the cluster, which goes on with the conversation that the last daemon has begun.
+/// Makes this host's part in the cluster, which goes on where the last daemon ended.
 pub(in crate::daemon) fn join(
     policy: ClusterPolicy,
     state: &Path,
@@ -123,7 +123,7 @@ impl ListEditor<'_> {
         Ok(Reply::Done(format!("blocked {prefix} {until} on this host{replaced}; {way}")))
     }
 
-    /// Takes a block away on all hosts.
+    /// Removes a block on all hosts.
     pub(in crate::daemon) fn unblock_everywhere(
         &mut self,
         prefix: Prefix,
@@ -144,7 +144,7 @@ impl ListEditor<'_> {
         Ok(Reply::Done(format!("removed the block of {prefix} on this host; {}", self.on_its_way())))
     }
 
-    /// When the other hosts hear of the change that was written down last.
+    /// Returns a sentence about when the other hosts hear of the last change.
     fn on_its_way(&self) -> String {
         let cluster = self.cluster.as_ref();
         arrival(
@@ -154,7 +154,7 @@ impl ListEditor<'_> {
         )
     }
 
-    /// What the list says once a prefix is blocked, or not any more, on this host alone; as it was said if there is no cluster.
+    /// Returns the edit of the list for a block, or the end of one, on this host alone. In a cluster the block for all hosts counts too.
     pub(in crate::daemon) fn block_of_host(
         &mut self,
         prefix: Prefix,
@@ -180,7 +180,7 @@ impl ListEditor<'_> {
         }
     }
 
-    /// Takes in what the store says of blocks and hosts.
+    /// Takes in an answer of the store to a call of gossip.
     pub(in crate::daemon) fn hear_gossip(&mut self, answer: &Value, now_ns: u64) -> Result<(), StoreError> {
         let heard =
             self.with_gossip(now_ns, |gossip, this_host| gossip.hear(answer, this_host, now_ns))
@@ -197,7 +197,7 @@ impl ListEditor<'_> {
         Ok(())
     }
 
-    /// Judges again what was refused, and keeps what the next daemon has to know. Called once a second.
+    /// Judges refused blocks again, and saves the state for the next daemon. Called once a second.
     pub(in crate::daemon) fn look_after_blocks(&mut self, now_ns: u64) {
         if let Ok(heard) = self.with_gossip(now_ns, |gossip, this_host| gossip.judge_again(this_host, now_ns))
         {
@@ -223,7 +223,7 @@ impl ListEditor<'_> {
         self.edit(&edits)
     }
 
-    /// Gossip and what it asks about this host. A mistake in the program costs this one piece of work.
+    /// Works with gossip, and gives it the facts about this host. A panic ends only this piece of work.
     fn with_gossip<R>(
         &mut self,
         now_ns: u64,

@@ -1,21 +1,21 @@
-//! How often the host is searched for who must not be cut off.
+//! Limits how often the host is searched for addresses that must not be cut off.
 //!
-//! The kernel walks its whole table of connections for that: milliseconds, however few connections there are. Each of a few orders is judged
-//! by a look of its own. A feed of thousands would take a CPU for looking alone, so looks have a budget, and orders beyond it are judged by
-//! the last look.
+//! The kernel walks its whole table of connections for each look, which takes milliseconds, however few connections there are. Each of a few
+//! orders is judged by a look of its own. A feed of thousands of orders would take a whole CPU for looks, so looks have a budget, and orders
+//! beyond it are judged by the last look.
 
 use std::time::{Duration, Instant};
 
 use crate::{failure::Failure, lockout::Vital};
 
-/// CPU time for looks that nobody has to wait for: dozens of them.
+/// The CPU time that looks may take at once: enough for dozens of them.
 const BUDGET: Duration = Duration::from_millis(250);
-/// The part of a CPU that comes back: a twentieth.
+/// The budget refills at this part of the time: a twentieth of a CPU.
 const SHARE: u32 = 20;
-/// A look that is older than this judges nobody.
+/// A look that is older than this judges no order.
 const OLDEST: Duration = Duration::from_millis(500);
 
-/// The last look, and what looks have cost lately.
+/// The last look, and the CPU time that looks have taken lately.
 #[derive(Debug)]
 pub(in crate::daemon) struct Lookout {
     last: Option<(Vec<Vital>, Instant)>,
@@ -25,12 +25,12 @@ pub(in crate::daemon) struct Lookout {
 }
 
 impl Lookout {
-    /// A lookout before its first look.
+    /// Makes a lookout before its first look.
     pub(in crate::daemon) fn new(now: Instant) -> Self {
         Self { last: None, spent: Duration::ZERO, counted: now }
     }
 
-    /// Who must not be cut off. `look` finds out, and says what that cost. All that is asked at one moment is judged by one look.
+    /// Returns the addresses that must not be cut off. `look` searches for them and returns the CPU time it took. All calls with one `now` share one look.
     pub(in crate::daemon) fn vital(
         &mut self,
         now: Instant,
@@ -60,7 +60,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How many of so many orders, one a millisecond, are judged by a look of their own, and how old the oldest look was that judged one.
+    /// Gives `count` orders, one a millisecond. Returns how many were judged by a look of their own, and the age of the oldest look that judged one.
     fn orders(lookout: &mut Lookout, from: Instant, count: u32, cost: Duration) -> (u32, Duration) {
         let (mut looks, mut looked_at, mut oldest) = (0, from, Duration::ZERO);
         for number in 0..count {
@@ -82,7 +82,7 @@ mod tests {
         let start = Instant::now();
         let mut lookout = Lookout::new(start);
         assert_eq!(orders(&mut lookout, start, 40, 5 * MS), (40, Duration::ZERO));
-        // Ten seconds of feed: what is left of the budget, and then a look every 100 ms.
+        // A feed of ten seconds takes the rest of the budget, and then one look every 100 ms.
         let feed = start + 40 * MS;
         let (looks, oldest) = orders(&mut lookout, feed, 10_000, 5 * MS);
         assert!((100..=115).contains(&looks), "{looks} looks");

@@ -1,4 +1,4 @@
-//! The block and allow lists of the running host, and what a change of them reaches.
+//! The block and allow lists of the running host, and the editor that changes them everywhere.
 
 pub(super) mod blocks;
 pub(super) mod lookout;
@@ -25,7 +25,7 @@ use crate::{
     policy::Policy,
 };
 
-/// What the tries hold, and what the next daemon and the next boot know of that.
+/// The lists in the kernel's tries, and the keeper that saves them for the next daemon and the next boot.
 #[derive(Debug)]
 pub(super) struct ListBook {
     pub(super) lists: Lists,
@@ -34,12 +34,12 @@ pub(super) struct ListBook {
 }
 
 impl ListBook {
-    /// Blocks that hold, with what is left of them.
+    /// Returns the blocks that hold, with the time left.
     pub(super) fn blocks(&self, cluster: Option<&Cluster>, now_ns: u64) -> Vec<Block> {
         self.each_block(cluster, now_ns).collect()
     }
 
-    /// The first of both lists. Counts all, and describes no more than are asked for: there may be a million.
+    /// Returns the first entries of both lists, and how many there are. Only `most` entries are described, because there may be a million.
     pub(super) fn first(&self, cluster: Option<&Cluster>, most: usize, now_ns: u64) -> FirstListed {
         let refused = cluster.map_or(0, |cluster| cluster.refused(now_ns).len());
         let beside = cluster.map_or(0, |cluster| cluster.beside_in_all(&self.lists, now_ns));
@@ -66,7 +66,7 @@ impl ListBook {
                 origin: of_cluster.and_then(|cluster| cluster.block_of(prefix, now_ns)).map(str::to_owned),
                 refused: None,
             };
-            // The list has room for one of the two that a prefix can have.
+            // A prefix can have two blocks, and the list has room for one of them.
             let other = cluster.and_then(|cluster| cluster.beside(prefix, entry, now_ns));
             [Some(listed), other].into_iter().flatten()
         };
@@ -74,30 +74,30 @@ impl ListBook {
         entries::blocked(&self.lists, now_ns).flat_map(both).chain(refused)
     }
 
-    /// Changes of the lists that a restart or a reboot would lose, as a sentence.
+    /// Returns a sentence if changes of the lists are not on disk, so that a restart or a reboot would lose them.
     pub(super) fn not_on_disk(&self) -> Option<String> {
         let problem = self.keeper.journal.problem()?;
         Some(format!("changes of the block and allow lists are NOT ON DISK: {problem}"))
     }
 }
 
-/// The lists, and everything that a change of them reaches.
+/// The editor of the lists, with everything that a change of them reaches.
 #[derive(Debug)]
 pub(super) struct ListEditor<'h> {
     pub(super) book: &'h mut ListBook,
     pub(super) maps: &'h mut KernelMaps,
     pub(super) cluster: Option<&'h mut Cluster>,
-    /// The policy in force, which says whether blocks drop anything, and what is left for whoever is taken off the allow list.
+    /// The policy in force, which decides whether blocks drop packets, and which limits hold for a prefix taken off the allow list.
     pub(super) policy: &'h Policy,
 }
 
 impl ListEditor<'_> {
-    /// What a prefix says itself.
+    /// Returns the entry of exactly this prefix.
     pub(super) fn own(&self, prefix: &Prefix) -> ListEntry {
         entries::own(&self.book.lists, prefix)
     }
 
-    /// Tells the kernel, remembers it, and writes it down.
+    /// Writes edits into the kernel, the lists in memory, and the journal.
     pub(super) fn edit(&mut self, edits: &Edits) -> Result<(), Failure> {
         let changes = lists::edited(&self.book.lists, edits);
         self.maps.change_lists(&mut self.book.lists, &changes)?;
@@ -105,13 +105,13 @@ impl ListEditor<'_> {
         Ok(())
     }
 
-    /// Writes down what is said of prefixes from now on.
+    /// Writes the present entries of prefixes into the journal.
     pub(super) fn write_down<'p>(&mut self, touched: impl IntoIterator<Item = &'p Prefix>) {
         let ListBook { lists, keeper, .. } = &mut *self.book;
         keeper.write_down(lists, self.cluster.as_ref().map(|cluster| &cluster.gossip), touched);
     }
 
-    /// What a new block takes the place of, as the end of a sentence.
+    /// Returns the end of a sentence about the block that a new one replaces.
     pub(super) fn replaced(&self, prefix: &Prefix, block: &HostBlock, now_ns: u64) -> String {
         let before = self.book.lists.get(prefix).and_then(|entry| host_block_of(entry, now_ns));
         match before.filter(|before| before.reason != block.reason) {
@@ -122,7 +122,7 @@ impl ListEditor<'_> {
     }
 }
 
-/// The caller who wants a list changed, and when.
+/// The caller who changes a list, and when.
 #[derive(Clone, Copy)]
 pub(super) struct ListChanger<'a> {
     pub(super) operator: &'a Operator,
@@ -131,12 +131,12 @@ pub(super) struct ListChanger<'a> {
     pub(super) now_ns: u64,
 }
 
-/// A reason as the end of a sentence.
+/// Returns the reason of a block as the end of a sentence.
 pub(super) fn because(reason: &str) -> String {
     if reason.is_empty() { ", without a reason".to_owned() } else { format!(": {reason}") }
 }
 
-/// What a block that is gone was for, as the end of a sentence.
+/// Returns the reason of a block that is gone as the end of a sentence.
 pub(super) fn was_blocked_for(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!("; it was blocked for {reason:?}") }
 }

@@ -1,4 +1,4 @@
-//! Refusing what would cut somebody off who must not be: the operator, and whoever keeps this host running.
+//! Refuses changes that would cut off an address that must not be cut off: the operator's, or one that keeps this host running.
 
 use std::{
     collections::BTreeSet,
@@ -20,10 +20,10 @@ use crate::{
     policy::Policy,
 };
 
-/// Reasons named in a refusal.
+/// The largest number of reasons that a refusal names.
 const SHOWN: usize = 5;
 
-/// Refuses a policy that would cut somebody off who gets through under the one in force.
+/// Refuses a policy that would cut off somebody who gets through under the policy in force.
 pub(in crate::daemon) fn refuse_policy(
     next: &Policy,
     in_force: &Policy,
@@ -40,14 +40,14 @@ pub(in crate::daemon) fn refuse_policy(
     refuse(&lockout::cut_off(before, after, probe::now_ns(), &vital))
 }
 
-/// Complains of a policy that would have been refused, had somebody been there to say `--force`.
+/// Logs a warning about a policy that an order without `--force` could not have put in force.
 pub(in crate::daemon) fn complain_of_policy(next: &Policy, in_force: &Policy, lists: &Lists, why: &str) {
     if let Err(failure) = refuse_policy(next, in_force, lists, &Operator::default()) {
         log::warning(format!("not refused, because {why}: {failure}"));
     }
 }
 
-/// Refuses lists with which somebody inside `prefix` would be cut off; nobody else can be by what is said of that prefix.
+/// Refuses lists that would cut off an address inside `prefix`. A change of this prefix can cut off no other address.
 pub(in crate::daemon) fn refuse_lists(
     prefix: &Prefix,
     before: PacketRules<'_>,
@@ -55,11 +55,11 @@ pub(in crate::daemon) fn refuse_lists(
     lookout: &mut Lookout,
     changer: &ListChanger<'_>,
 ) -> Result<(), Failure> {
-    // On trial nobody is dropped, and nobody has to be searched for.
+    // A policy on trial drops nothing, so the host need not be searched.
     if changer.operator.force || after.policy.mode() == Mode::Monitor {
         return Ok(());
     }
-    // The operator who gives the order is known from the order.
+    // The address of the operator comes with the order.
     let operator = changer.operator.origin.and_then(Vital::operator);
     let vital = operator.iter().chain(lookout.vital(Instant::now(), look)?);
     refuse(&lockout::cut_off(before, after, changer.now_ns, lockout::inside(prefix, vital)))
@@ -78,18 +78,18 @@ fn refuse(cut: &[CutOff<'_>]) -> Result<(), Failure> {
     )))
 }
 
-/// Ports of SSH servers that were found by who may look into other processes: this one before it gave that up, and commands of operators since. There is one
-/// host, and one of this.
+/// Ports of SSH servers, found by processes that may read open files of others: this one before it gave up that right, and commands of operators since. The
+/// value is global, because there is one host.
 static SSH_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// Learns where SSH servers are. Whoever has found none may not have been allowed to look.
+/// Takes over the ports of SSH servers. An empty set is ignored, because its finder may not have had the right to look.
 pub(in crate::daemon) fn learn_ssh_ports(found: &BTreeSet<u16>) {
     if !found.is_empty() {
         SSH_PORTS.lock().unwrap_or_else(PoisonError::into_inner).clone_from(found);
     }
 }
 
-/// All addresses that must not be cut off now, but for that of the operator who gives an order, and the CPU time that the look took.
+/// Returns all addresses that must not be cut off now, except that of the operator who gives an order, and the CPU time that the look took.
 pub(in crate::daemon) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
     let begun = cpu_time();
     let unknown = |reason: String| {
@@ -104,7 +104,7 @@ pub(in crate::daemon) fn look() -> Result<(Vec<Vital>, Duration), Failure> {
     Ok((vital, cpu_time().saturating_sub(begun)))
 }
 
-/// CPU time of this thread: a host that is busy with other things makes a look late, and not dear.
+/// Returns the CPU time of this thread. Unlike real time it does not grow when a busy host delays a look.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::control::{protocol::Operator, server::Caller};
 
-/// The caller of an order, and where its operator sits as far as that is known.
+/// The caller of an order, and its operator if the order names one.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::daemon) struct By<'a> {
     pub(in crate::daemon) caller: Caller,

@@ -1,7 +1,7 @@
-//! From one policy to the next and back: apply, confirm, rollback, SIGHUP.
+//! Changes of the policy and back: apply, confirm, rollback, SIGHUP.
 //!
-//! What a restart goes on with is written down before the kernel is told, so that a daemon that dies in between comes back
-//! with a policy that somebody asked for. While an apply waits, what is written down is the policy before it.
+//! The record for a restart is written before the kernel is told, so that a daemon that dies in between comes back with a
+//! policy that somebody asked for. While an apply waits for confirmation, the record has the policy before it.
 
 use std::{
     path::PathBuf,
@@ -22,10 +22,10 @@ use crate::{
     policy::changes::{PolicyChange, changes},
 };
 
-/// Changes named in the log: thousands of new users are a number.
+/// The largest number of changes that the log names; more are only counted.
 const LOGGED: usize = 50;
 
-/// A policy to be put in force.
+/// An order to put a policy in force.
 #[derive(Debug)]
 pub(in crate::daemon) struct Apply {
     pub(in crate::daemon) file: PathBuf,
@@ -34,7 +34,7 @@ pub(in crate::daemon) struct Apply {
 }
 
 impl PolicyInForce {
-    /// Puts another policy in force, for good or until nobody confirms it.
+    /// Puts another policy in force, for good or until the time to confirm it has passed.
     pub(in crate::daemon) fn apply(
         &mut self,
         order: Apply,
@@ -81,8 +81,8 @@ impl PolicyInForce {
         })
     }
 
-    /// Takes a policy that the kernel has by now for the one in force: for good, or for a time in which it can be confirmed. Says what an operator
-    /// should know about that.
+    /// Takes over a policy that the kernel already has, for good or for a time in which it can be confirmed. Returns the sentence for the
+    /// operator.
     fn go_on_with(&mut self, next: PolicyVersion, time: Option<Duration>) -> String {
         let Some(time_to_confirm) = time else {
             self.supersede(next);
@@ -97,12 +97,12 @@ impl PolicyInForce {
         )
     }
 
-    /// Keeps what was applied.
+    /// Keeps the policy that waits for confirmation.
     pub(in crate::daemon) fn confirm(&mut self, by: &By<'_>) -> Result<Reply, Failure> {
         if self.waiting.is_none() {
             return Err(Failure::new(ExitCode::Found, "nothing waits for confirmation; nothing was changed"));
         }
-        // Written down first: if that fails, the wait goes on and can be confirmed again.
+        // The record is written first: if that fails, the wait goes on, and the policy can be confirmed again.
         self.keep_in_force()?;
         self.previous = self.waiting.take().map(|waiting| waiting.version_before);
         let file = self.version.file().display().to_string();
@@ -110,7 +110,7 @@ impl PolicyInForce {
         Ok(Reply::Done(format!("{file} is confirmed; {}", self.after_restart())))
     }
 
-    /// Back to the policy before the last change.
+    /// Goes back to the policy before the last change.
     pub(in crate::daemon) fn rollback(
         &mut self,
         operator: &Operator,
@@ -138,7 +138,7 @@ impl PolicyInForce {
                 previous.describe()
             );
             self.version = previous;
-            // One step: what was rolled back is a file that can be applied again.
+            // Only one step back is kept: the policy that was rolled back is a file that can be applied again.
             self.previous = None;
         }
         Ok(Reply::Done(format!("{} is in force again; {}", self.version.describe(), self.after_restart())))
@@ -162,7 +162,7 @@ impl PolicyInForce {
         for row in changes(self.policy(), next.policy()).iter().filter(|row| row.needs_restart) {
             log::warning(row);
         }
-        // No operator is there to say --force.
+        // A reload is not refused, because nobody is there to use --force.
         complain_of_policy(next.policy(), self.policy(), enforcer.lists, "the policy file says so");
         enforcer.enforce(&next)?;
         self.supersede(next);
@@ -172,7 +172,7 @@ impl PolicyInForce {
         Ok(())
     }
 
-    /// Rolls back if nobody confirmed in time, and says whether it did. What fails is tried again.
+    /// Rolls back if nobody confirmed in time, and returns whether it did. A failure is tried again.
     pub(in crate::daemon) fn expire(&mut self, now: Instant, enforcer: &mut Enforcer<'_>) -> bool {
         let Some(waiting) = self.waiting.as_ref().filter(|waiting| waiting.is_over(now)) else {
             return false;
@@ -190,7 +190,7 @@ impl PolicyInForce {
         ended.is_ok()
     }
 
-    /// A daemon that stops cannot roll back any more, so it does it now.
+    /// Rolls back at once when the daemon stops, because it could not do so later.
     pub(in crate::daemon) fn stop_waiting(&mut self, enforcer: &mut Enforcer<'_>) {
         if self.waiting.is_none() {
             return;
@@ -200,7 +200,7 @@ impl PolicyInForce {
         }
     }
 
-    /// Back to the policy before the wait, which is also what is written down already.
+    /// Goes back to the policy before the wait, which the record already has.
     fn end_wait(&mut self, why: &str, enforcer: &mut Enforcer<'_>) -> Result<(), Failure> {
         let Some(waiting) = self.waiting.clone() else { return Ok(()) };
         enforcer.enforce(&waiting.version_before)?;
@@ -215,7 +215,7 @@ impl PolicyInForce {
             "rolled back from {from} to {to}: {why}"
         );
         self.version = waiting.version_before;
-        // As it is, the record says the same; only that nothing waits any more.
+        // The record has this policy already; it is rewritten only because nothing waits any more.
         if let Err(failure) = self.keep_in_force() {
             log::warning(failure);
         }
@@ -223,7 +223,7 @@ impl PolicyInForce {
     }
 }
 
-/// Tells the log who has applied a policy, and what that changes.
+/// Logs who has applied a policy, and what that changes.
 fn log_applied(file: &str, by: &By<'_>, rows: &[PolicyChange], done: &str) {
     tracing::info!(event = "policy", change = "applied", file, %by, changes = rows.len(), "{file} applied by {by}: {done}");
     rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));

@@ -1,4 +1,4 @@
-//! The limits of the running policy, one by one.
+//! Orders about single limits of the running policy.
 
 use ratelimit_common::limit::rate::Rate;
 
@@ -13,12 +13,12 @@ use crate::{
     policy::{LimitList, Policy, Setting},
 };
 
-/// Every limit of a policy.
+/// Returns every limit of a policy.
 pub(in crate::daemon) fn limits(policy: &Policy) -> Vec<LimitInfo> {
     policy.limit_lists().iter().flat_map(|list| limits_of(policy, list)).collect()
 }
 
-/// One of them, or those of one list.
+/// Returns one limit of a policy, or the limits of one list.
 pub(in crate::daemon) fn limit(policy: &Policy, name: &str) -> Result<Reply, Failure> {
     let (setting, list) = limit_called(policy, name)?;
     let limits = limits_of(policy, &list);
@@ -36,7 +36,7 @@ pub(in crate::daemon) fn limit(policy: &Policy, name: &str) -> Result<Reply, Fai
 }
 
 impl PolicyInForce {
-    /// Sets a limit, or all of a list, from the next packet on.
+    /// Sets a limit, or all limits of a list, from the next packet on.
     pub(in crate::daemon) fn set_limit(
         &mut self,
         name: &str,

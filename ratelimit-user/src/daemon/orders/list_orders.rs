@@ -1,4 +1,4 @@
-//! What operators want of the block and allow lists.
+//! Orders about entries of the block and allow lists.
 
 use ratelimit_common::abi::{ListEntry, list};
 
@@ -14,32 +14,32 @@ use crate::{
     lockout::PacketRules,
 };
 
-/// Blocks that are named in the log when they run out together: thousands are a number.
+/// The largest number of blocks that the log names when they run out together; more are only counted.
 const LOGGED: usize = 50;
 
-/// Whether a character shows nothing by itself and changes how others are shown: directions, and spaces without width. Those that join letters and pictures stay.
+/// Whether a character is invisible and changes how others are shown: marks of direction, and spaces without width. Characters that join letters or pictures are fine.
 fn is_hidden(c: char) -> bool {
     matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Where a block holds.
+/// The hosts on which a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum BlockScope {
-    /// On this host alone.
+    /// The block holds on this host alone.
     Host,
-    /// On all hosts of the cluster.
+    /// The block holds on all hosts of the cluster.
     Cluster,
 }
 
 impl BlockScope {
-    /// As it is asked for.
+    /// Returns the scope that an order asks for.
     pub(in crate::daemon) fn of(cluster: bool) -> Self {
         if cluster { Self::Cluster } else { Self::Host }
     }
 }
 
 impl ListEditor<'_> {
-    /// Forgets blocks that have run out. The kernel stopped honouring them by itself; this frees their room.
+    /// Removes blocks that have run out. The kernel has stopped honouring them already; this frees their room.
     pub(in crate::daemon) fn sweep(&mut self, now_ns: u64) -> Result<(), Failure> {
         let edits = ran_out(&self.book.lists, now_ns);
         if edits.is_empty() {
@@ -168,13 +168,13 @@ impl ListEditor<'_> {
         Ok(Reply::Done(format!("removed {prefix} from the allow list")))
     }
 
-    /// A listed prefix around another that has something.
+    /// Returns a listed prefix around another one whose entry fulfils a condition.
     fn around(&self, prefix: &Prefix, has: impl Fn(&ListEntry) -> bool) -> Option<&Prefix> {
         let mut around = lists::around(&self.book.lists, prefix).filter(|(other, _)| *other != prefix);
         around.find(|(_, entry)| has(entry)).map(|(other, _)| other)
     }
 
-    /// Refuses to have a prefix say something with which somebody would be cut off who must not be.
+    /// Refuses a new entry of a prefix if it would cut off an address that must not be cut off.
     fn refuse_cut_off(
         &mut self,
         prefix: Prefix,

@@ -1,4 +1,4 @@
-//! What operators order: other policies, settings, limits, users, and entries of the lists.
+//! Orders of operators: other policies, settings, limits, users, and entries of the lists.
 
 pub(super) mod caller;
 pub(super) mod change;

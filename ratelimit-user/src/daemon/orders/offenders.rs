@@ -1,4 +1,4 @@
-//! Callers that stay above their limits are blocked, if the policy says so.
+//! Blocks callers that stay above their limits, if the policy says so.
 
 use super::list_orders::BlockScope;
 use crate::{
@@ -11,15 +11,15 @@ use crate::{
     requests::escalation::Offence,
 };
 
-/// Blocks somebody who stays above its limits, or says why not.
+/// Blocks a caller that stays above its limits, or logs why not.
 pub(in crate::daemon) fn follow_offence(host: &mut Host, offence: &Offence) {
     if let Err(failure) = escalate(host, offence) {
         log::warning(format!("{} ({}) is not blocked: {failure}", offence.prefix, offence.reason));
     }
 }
 
-/// Blocks an address that was refused too often for too long, on all hosts if there are others. Whoever is blocked for longer already stays so: a
-/// second block of a prefix takes the place of the first, and would end it early.
+/// Blocks an address that was refused too often for too long, on all hosts if this one is in a cluster. An address that is blocked for longer already
+/// keeps that block, because a second block of a prefix would replace the first and end earlier.
 fn escalate(host: &mut Host, offence: &Offence) -> Result<(), Failure> {
     let found = |why: String| Failure::new(ExitCode::Found, why);
     if let Some(allowed) = entries::allows(&host.lists.lists).find(|allowed| meets(allowed, &offence.prefix))
@@ -54,7 +54,7 @@ fn meets(one: &Prefix, other: &Prefix) -> bool {
     one.covers(other) || other.covers(one)
 }
 
-/// As much of a reason as a block has room for.
+/// Cuts a reason to the bytes that a block has room for.
 fn short(reason: &str) -> String {
     let mut text = String::new();
     for c in reason.chars() {

@@ -1,4 +1,4 @@
-//! Changing single things of the running policy, and of the file that it came from if the operator says so.
+//! Changes single settings of the running policy, and of the file that it came from if the operator asks for it.
 
 use std::path::Path;
 
@@ -18,17 +18,17 @@ use crate::{
     policy::{OF_PLAN, Policy, Setting, pieces},
 };
 
-/// What a file that cannot be written means for the policy.
+/// The end of the message about a file that cannot be written.
 const UNCHANGED: &str = "nothing was changed";
 
-/// Whether what is set is also written into the file that the policy came from.
+/// Whether a setting is also written into the file that the policy came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum Save {
     No,
     Yes,
 }
 
-/// Things to be set together, each with its value as it was typed.
+/// Settings to change together, each with its value as it was typed.
 #[derive(Debug)]
 pub(in crate::daemon) struct Assignments<'a> {
     /// The verb, for messages.
@@ -39,7 +39,7 @@ pub(in crate::daemon) struct Assignments<'a> {
 }
 
 impl PolicyInForce {
-    /// Sets everything from the next packet on, or nothing. Returns the end of a sentence about it: what became of the file.
+    /// Makes all changes from the next packet on, or none. Returns the end of a sentence, about the file.
     pub(in crate::daemon) fn set(
         &mut self,
         order: &Assignments<'_>,
@@ -65,7 +65,7 @@ impl PolicyInForce {
         }
         let kept = self.is_kept();
         self.supersede(saved);
-        // The record of an applied policy follows; otherwise the file is all there is.
+        // If a record of an applied policy is kept, it follows the change; otherwise a restart reads the file.
         if kept && let Err(failure) = self.keep_in_force() {
             log::warning(failure);
         }
@@ -81,7 +81,7 @@ impl PolicyInForce {
         }
     }
 
-    /// The file with everything in it that is set, not in place yet, and the version that it makes of `next`.
+    /// Prepares the file with all settings in it, not in place yet, and the version that has the new text.
     fn prepare_save(
         &self,
         next: &PolicyVersion,
@@ -93,7 +93,7 @@ impl PolicyInForce {
         for (setting, typed) in settings {
             self.refuse_to_overwrite(&content, setting, file)?;
             content = edited(&content, setting, typed, file)?;
-            // The text of the version itself: the file may have other changes, which are not in force.
+            // The version keeps its own text with these settings: the file may have other changes, which are not in force.
             let text = edited(saved.text(), setting, typed, file)?;
             saved = saved.with_text(&text)?;
         }
@@ -102,7 +102,7 @@ impl PolicyInForce {
         Ok((saved, replacement))
     }
 
-    /// What somebody else has changed in the file is not replaced unseen.
+    /// Refuses to overwrite a setting that somebody has changed in the file since it was read.
     fn refuse_to_overwrite(&self, content: &str, setting: &Setting, file: &Path) -> Result<(), Failure> {
         let name = file.display().to_string();
         let found = config::parse(content, &name)?.policy.value(setting);
@@ -121,7 +121,7 @@ impl PolicyInForce {
     }
 }
 
-/// The text with something set in it, judged like any policy.
+/// Returns the text of a policy with one setting changed, checked like any policy.
 fn edited(text: &str, setting: &Setting, typed: &str, file: &Path) -> Result<String, Failure> {
     let file = file.display().to_string();
     let wanted =
@@ -152,7 +152,7 @@ fn splice(text: &str, setting: &Setting, typed: &str, file: &str) -> Result<Stri
     edited.map_err(|error| Failure::usage(format!("cannot change {file}: {error}")))
 }
 
-/// The limits of the list that a setting is about, as they were typed where that can stand in quotes as it is.
+/// Returns the limits of a setting's list as texts: as they were typed if that can stand between quotes, otherwise as they are usually written.
 fn as_typed(after: &Policy, setting: &Setting, typed: &str) -> Vec<String> {
     let harmless = |piece: &&str| piece.chars().all(|c| c.is_ascii_alphanumeric() || " ./_".contains(c));
     let pieces: Vec<&str> = pieces(typed).into_iter().filter(harmless).collect();

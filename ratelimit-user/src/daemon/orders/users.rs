@@ -1,4 +1,4 @@
-//! The users of the running policy.
+//! Orders about users of the running policy.
 
 use ratelimit_common::{
     abi::{Bucket, LimitSet, lease::lease_place},
@@ -29,19 +29,19 @@ use crate::{
     policy::{LimitList, OF_PLAN, Policy, Setting, User, words},
 };
 
-/// All users of a policy, without their buckets.
+/// Returns all users of a policy, without their buckets.
 pub(in crate::daemon) fn users(policy: &Policy) -> Vec<UserInfo> {
     policy.users().iter().map(info).collect()
 }
 
-/// All users with limits in the kernel, and how much of each limit is left.
+/// Returns all users with limits on packets, and how much of each limit is left.
 pub(in crate::daemon) fn users_with_buckets(host: &Host, now_ns: u64) -> Result<Vec<UserInfo>, Failure> {
     let limited = host.policy().users().iter().filter(|user| !user.network().is_empty());
     let table = host.enforced.maps.users_in_force()?;
     limited.map(|user| with_buckets(host, &table, user, now_ns)).collect()
 }
 
-/// One of them, and how much of each of its limits is left.
+/// Returns one user, and how much of each of its limits is left.
 pub(in crate::daemon) fn user(host: &Host, name: &str, now_ns: u64) -> Result<Reply, Failure> {
     let user = known(host.policy(), name)?;
     let table = host.enforced.maps.users_in_force()?;
@@ -52,7 +52,7 @@ fn with_buckets(host: &Host, table: &UserTable<'_>, user: &User, now_ns: u64) ->
     Ok(UserInfo { buckets: Some(buckets_of(host, table, user.name(), now_ns)?), ..info(user) })
 }
 
-/// How much is left of each limit of a user.
+/// Returns how much is left of each limit of a user.
 pub(in crate::daemon) fn buckets_of(
     host: &Host,
     table: &UserTable<'_>,
@@ -71,7 +71,7 @@ pub(in crate::daemon) fn buckets_of(
     Ok(buckets(user.network(), &host.enforced.facts, &set, &bucket, now_q8, held))
 }
 
-/// Another plan, other limits of its own, or its plan's again: from the next packet on.
+/// Gives a user another plan, limits of its own, or the limits of its plan again, from the next packet on.
 pub(in crate::daemon) fn set_user(
     in_force: &mut PolicyInForce,
     order: &UserOrder,
@@ -105,7 +105,7 @@ pub(in crate::daemon) fn set_user(
     Ok(Reply::Done(format!("user {name}: {plan}, network {network} from now on{file}{note}")))
 }
 
-/// What becomes of requests when a user is reset. Their keys have parts, addresses for one, that only callers know.
+/// The sentence about requests when a user is reset. They cannot be reset here, because counter keys have parts, such as addresses, that only callers know.
 const REQUESTS_STAY: &str = "what was counted of its requests stays, POST /v1/reset forgets that";
 
 /// Gives a user its whole burst of packets again.
@@ -124,7 +124,7 @@ pub(in crate::daemon) fn reset_user(host: &mut Host, name: &str, by: &By<'_>) ->
     Ok(Reply::Done(done))
 }
 
-/// What a reset has done: the store may not have heard of it, and requests are not part of it.
+/// Returns the sentence about a reset: the store may not have heard of it, and requests are not part of it.
 fn reset_sentence(name: &str, unheard: Option<&str>, has_requests: bool) -> String {
     let packets = match unheard {
         None => format!("user {name} has its whole burst again"),
@@ -155,7 +155,7 @@ fn info(user: &User) -> UserInfo {
     }
 }
 
-/// How much is left of each limit. The kernel keeps them in an order of its own.
+/// Returns how much is left of each limit. The kernel keeps the limits in an order of its own.
 fn buckets(
     rates: &[Rate],
     facts: &HostFacts,
@@ -185,7 +185,7 @@ fn buckets(
     rates.iter().zip(compile::places(rates, set, facts.headroom, facts.reserve)).map(left).collect()
 }
 
-/// Units that a bucket has left: its burst, less what has not been refilled yet.
+/// Returns the units that a bucket has left: its burst less the part that has not been refilled yet.
 fn left(rate: &Rate, spent_q8: u64) -> u64 {
     let spent_ns = u128::from(spent_q8) >> gcra::TIME_FRAC_BITS;
     let spent = (spent_ns * u128::from(rate.amount)).div_ceil(u128::from(rate.period.ns()));
@@ -245,7 +245,7 @@ mod tests {
     fn a_limit_finds_its_bucket_wherever_the_kernel_keeps_it() {
         let rates = ["5 packets/s", "1 MB/s", "100 packets/min"].map(|text| parse_rate(text).unwrap());
         let mut set = LimitSet { limit_count: 4, ..LimitSet::NONE };
-        // Bytes moved to the front by an earlier policy.
+        // An earlier policy has moved the limit of bytes to the front.
         for (place, at) in [(0, 1), (1, 0), (3, 2)] {
             set.limits[place] = rates[at].limit().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Which part of the daemon answers which order of an operator.
+//! Passes each order of an operator to the part of the daemon that answers it.
 
 use crate::{
     control::{
@@ -23,7 +23,7 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// Carries out one order that needs no look at the table. Reports of attacks that go on have what it changed.
+/// Carries out one order that does not read the table or counters. A change is noted in the reports of attacks that go on.
 pub(in crate::daemon) fn answer(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, Failure> {
     let reply = carry_out(host, request, caller);
     if let Ok(Reply::Done(message) | Reply::Applied { message, .. }) = &reply {

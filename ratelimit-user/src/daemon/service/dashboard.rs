@@ -1,4 +1,4 @@
-//! What the dashboard is shown of this host, and what is ordered there.
+//! Pictures of this host for the dashboard, and orders that come from there.
 
 use std::{
     sync::Arc,
@@ -26,15 +26,15 @@ use crate::{
     },
 };
 
-/// The table of sources is counted at most this often: with a million of them it takes a while.
+/// How often the table of sources is counted at most: counting a million entries takes a while.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
-/// Counting the table of sources takes at most this part of the time: a twentieth.
+/// Counting the table of sources takes at most one part in this many of the time: a twentieth.
 const COUNT_SHARE: u32 = 20;
 /// How long a picture waits for a view, which is made once a second.
 const VIEW_PATIENCE: Duration = Duration::from_millis(1_500);
-/// Talkers of each kind that are told of, of those that send most and of those of whom most is dropped.
+/// The number of talkers of each kind in a picture: those that send most, and those of which most is dropped.
 const MAX_TALKERS: usize = 20;
-/// Services that are told of, the busiest ones.
+/// The number of services in a picture, the busiest ones.
 const MAX_SERVICES: usize = 64;
 
 /// Makes the pictures that the dashboard shows.
@@ -45,13 +45,13 @@ pub(in crate::daemon) struct HostCamera {
     /// When the last picture was taken.
     before: Option<Instant>,
     decisions: DecisionHistory,
-    /// The status with its table counted, when that began and how long it took.
+    /// The last status with its table counted, when the count began, and how long it took.
     counted: Option<(Status, Instant, Duration)>,
 }
 
 impl Camera for HostCamera {
     async fn take(&mut self) -> Option<Bytes> {
-        // The first picture does not wait: how the host is can be told at once.
+        // The first picture does not wait for a view, because the status can be shown at once.
         let mut view = None;
         if self.before.is_some() {
             let _late = tokio::time::timeout(VIEW_PATIENCE, self.views.changed()).await;
@@ -78,7 +78,7 @@ impl Camera for HostCamera {
 }
 
 impl HostCamera {
-    /// A camera that begins to look at the traffic.
+    /// Makes a camera, which begins to look at the traffic.
     pub(in crate::daemon) fn new(daemon: &Arc<Daemon>) -> Self {
         Self {
             daemon: Arc::clone(daemon),
@@ -89,7 +89,7 @@ impl HostCamera {
         }
     }
 
-    /// The status, with the table as it was last counted.
+    /// Returns the status, with the table counted now or, if that was a moment ago, as it was last counted.
     async fn status(&mut self, now: Instant) -> Result<Status, Failure> {
         let is_due = |(_, begun, took): &(Status, Instant, Duration)| {
             now.duration_since(*begun) >= COUNT_EVERY.max(*took * COUNT_SHARE)
@@ -108,7 +108,7 @@ impl HostCamera {
     }
 }
 
-/// As much of a view as a page has room for.
+/// Cuts a view to what a page has room for.
 fn cut(mut view: StatsView) -> StatsView {
     for talkers in [&mut view.sources, &mut view.prefixes, &mut view.users] {
         *talkers = largest(std::mem::take(talkers));
@@ -119,7 +119,7 @@ fn cut(mut view: StatsView) -> StatsView {
     view
 }
 
-/// Those who send most, and those of whom most is dropped, in the order in which they were.
+/// Returns the talkers that send most and those of which most is dropped, in their order.
 fn largest(talkers: Vec<Talker>) -> Vec<Talker> {
     let mut refused: Vec<u64> = talkers.iter().map(|talker| talker.dropped_packets).collect();
     refused.sort_unstable_by(|one, other| other.cmp(one));
@@ -139,8 +139,8 @@ async fn hosts(daemon: &Daemon) -> Vec<Member> {
     }
 }
 
-/// Carries out what is asked and what is ordered in the dashboard, one of each at a time. After each there is as long a pause as it took, so that
-/// questions cost half of a CPU at most.
+/// Carries out orders and questions of the dashboard, one of each at a time. After each follows a pause as long as it took, so that questions cost
+/// at most half of a CPU.
 pub(in crate::daemon) async fn take_orders(
     daemon: Arc<Daemon>,
     [orders, questions]: [mpsc::Receiver<Handed>; 2],
@@ -151,7 +151,7 @@ pub(in crate::daemon) async fn take_orders(
 async fn take(daemon: &Daemon, mut handed: mpsc::Receiver<Handed>) {
     while let Some(Handed { order, from, reply, .. }) = handed.recv().await {
         let begun = Instant::now();
-        // A browser that has hung up meanwhile gets no answer; the order counts.
+        // A browser that has hung up gets no answer, but its order is carried out.
         let _unread = reply.send(daemon.answer(order, Caller::Dashboard { from }).await);
         tokio::time::sleep(begun.elapsed()).await;
     }

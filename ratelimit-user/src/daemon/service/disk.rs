@@ -1,13 +1,13 @@
-//! Waiting for a disk, which may not answer at all: whoever waits is told so after a while, and few threads hang with it.
+//! Waits for a disk, which may not answer at all: the wait fails after a while, and only few threads hang with the disk.
 
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
-/// Threads that wait for a disk at a time. The runtime has several hundred for everything that takes long, and status and counters need some of them.
+/// The largest number of threads that wait for a disk at a time. The runtime has several hundred threads for work that takes long, and status and counters need some.
 const MOST: usize = 8;
 
-/// What waits for a disk.
+/// The places for threads that wait for a disk.
 #[derive(Clone, Debug)]
 pub(super) struct DiskWaits(Arc<Semaphore>);
 
@@ -18,7 +18,7 @@ impl Default for DiskWaits {
 }
 
 impl DiskWaits {
-    /// Does what waits for a disk, on a thread of its own. Work that is late goes on, and nobody hears of its end.
+    /// Does work that waits for a disk, on a thread of its own. Late work is an error; it goes on, but its result is lost.
     pub(super) async fn within(
         &self,
         patience: Duration,
@@ -64,7 +64,7 @@ mod tests {
                 let begun = Arc::clone(&begun);
                 let hang = move || {
                     begun.fetch_add(1, Ordering::SeqCst);
-                    // Until the disk answers, which it does when the sender is gone.
+                    // The disk of this test answers when the sender is dropped.
                     let _gone = answered.recv();
                     Ok(())
                 };

@@ -1,4 +1,4 @@
-//! What is read apart from the host, so that leases, packets' reports and operators do not wait for it: counters, tables, views of the traffic, metrics.
+//! Reads counters, tables, views of the traffic and metrics without the lock of the host, so that leases, drop events and operators do not wait for them.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -20,9 +20,9 @@ use crate::{
     stats::{Snapshot, feed::Views, view::StatsView},
 };
 
-/// How long the largest sources are looked for after the last scrape: scrapers ask at least once in two minutes.
+/// How long the traffic is looked at after the last scrape: scrapers ask at least once in two minutes.
 const SCRAPE_GRACE: Duration = Duration::from_secs(150);
-/// How long a view may take. It is made once a second.
+/// How long a caller waits for a view, which is made once a second.
 const VIEW_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Daemon {
@@ -35,7 +35,7 @@ impl Daemon {
         look.await
     }
 
-    /// The counters, those of the last time that somebody asked, and users.
+    /// Returns the counters, the counters of the previous `stats`, and the users.
     pub(in crate::daemon) async fn counters(&self) -> Result<StatsReply, Failure> {
         let snapshot = self.snapshot().await?;
         let now = Instant::now();
@@ -52,13 +52,13 @@ impl Daemon {
         Ok(StatsReply { snapshot, before, users })
     }
 
-    /// Views from now on, one a second.
+    /// Returns a feed of views, one a second from now on.
     pub(in crate::daemon) fn views(&self) -> Views {
         let traffic = Arc::clone(&self.host().traffic);
         traffic.feed(self.cell()).look()
     }
 
-    /// The last view of the traffic, for series of the largest sources; none unless the policy wants some. The first time begins to look.
+    /// Returns the last view of the traffic, for series of the largest sources, and how many series the policy wants. The first call begins to look.
     fn largest_sources(&self) -> (Option<Arc<StatsView>>, usize) {
         let most = self.host().policy().listen().metrics_top as usize;
         let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,13 +75,13 @@ impl Daemon {
         (view, most)
     }
 
-    /// Looks away when nobody has asked for metrics for a while.
+    /// Ends the look at the traffic for metrics when nobody has scraped for a while.
     pub(super) fn look_away(&self) {
         let mut scraped = self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
         scraped.take_if(|(_, asked)| asked.elapsed() > SCRAPE_GRACE);
     }
 
-    /// What the next second of traffic brings.
+    /// Returns the view of the next second of traffic.
     pub(in crate::daemon) async fn view(&self) -> Result<StatsView, Failure> {
         let mut views = self.views();
         let late = || Failure::new(ExitCode::Unsupported, "the counters were not read within five seconds");
@@ -93,7 +93,7 @@ impl Daemon {
         view.map(|view| (*view).clone()).ok_or_else(late)
     }
 
-    /// The status with the table counted, which happens beside everything else.
+    /// Returns the status with the table counted, which happens without the lock of the host.
     pub(in crate::daemon) async fn status(&self) -> Result<Status, Failure> {
         self.front().refresh().await;
         let (mut status, promotions) = {
@@ -112,14 +112,14 @@ impl Daemon {
         status.table_capacity = usage.capacity;
         status.tracked_cells = usage.tracked_cells;
         status.promotions = promotions;
-        // Nothing but eviction removes an entry. Read after the promotions, so never too many by more than what came since.
+        // Entries that left the table. The table is counted after the promotions were read, so entries that came since make the result too small, not too large.
         status.evictions = promotions.saturating_sub(usage.entries);
         Ok(status)
     }
 }
 
 impl Daemon {
-    /// The metrics now, in Prometheus' text format, or a sentence about why not.
+    /// Returns the metrics in Prometheus' text format, or a sentence about why there are none.
     pub(in crate::daemon) async fn metrics(&self) -> Result<String, String> {
         let look = self.scrape.look(|| async {
             let (status, snapshot) = (self.status().await?, self.snapshot().await?);

@@ -1,4 +1,4 @@
-//! What the daemon does between its start and its end: it follows signals, the clock and the interfaces.
+//! The loop of the daemon between its start and its end: it follows signals, the clock and the interfaces.
 
 use std::{
     io::{self, Write as _},
@@ -24,14 +24,14 @@ use crate::{
     log,
 };
 
-/// How often blocks that have run out are forgotten.
+/// How often blocks that have run out are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// The signals that mean something.
+/// The signals that the daemon takes.
 #[derive(Debug)]
 pub(in crate::daemon) struct Signals {
     hangup: Signal,
-    /// Signals that mean nothing here, and must not end the daemon either.
+    /// Signals without a meaning here, taken so that they do not end the daemon.
     others: [Signal; 2],
     terminate: Signal,
     interrupt: Signal,
@@ -54,14 +54,14 @@ impl Signals {
 }
 
 impl Daemon {
-    /// Says "ready", then follows signals and the clock.
+    /// Prints "ready", then follows signals and the clock until a signal ends the daemon.
     pub(in crate::daemon) async fn until_stopped(
         &self,
         signals: &mut Signals,
         state: &StateDir,
     ) -> Result<(), Failure> {
         let links = guard_on_change(self.host().interfaces.clone());
-        // What changed before somebody listened.
+        // Interfaces may have changed before the thread listened.
         self.guard();
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -102,8 +102,8 @@ impl Daemon {
         host.interfaces.with(|interfaces| interfaces.say_what_stays(state.path()))
     }
 
-    /// Looks whether our program is on every interface that it should be on. Without the host: the kernel may let a look at its interfaces wait for as
-    /// long as somebody else changes others, and leases must be renewed meanwhile.
+    /// Checks that our program is on every interface to guard. This happens without the lock of the host: the kernel may delay a look at interfaces for
+    /// as long as another process changes some, and leases must be renewed meanwhile.
     fn guard(&self) {
         let interfaces = self.host().interfaces.clone();
         interfaces.with(Interfaces::guard);
@@ -152,8 +152,8 @@ impl Daemon {
     }
 }
 
-/// Has a thread look after the interfaces whenever one has changed, and tell after each look. Nothing that the daemon does holds it up: an
-/// interface that comes back in a flood is bare until the program is on it.
+/// Starts a thread that looks after the interfaces whenever one has changed, and notifies after each look. Nothing that the daemon does holds it
+/// up, because an interface that comes back in a flood is unprotected until the program is on it.
 fn guard_on_change(interfaces: InterfaceCell) -> Arc<Notify> {
     let changed = Arc::new(Notify::new());
     let notify = Arc::clone(&changed);
@@ -173,7 +173,7 @@ fn guard_on_change(interfaces: InterfaceCell) -> Arc<Notify> {
     changed
 }
 
-/// Comes back at that time; never, if there is none.
+/// Waits until the deadline; for ever if there is none.
 async fn reached(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -181,7 +181,7 @@ async fn reached(deadline: Option<Instant>) {
     }
 }
 
-/// Whoever started the daemon may have gone already; protection does not depend on them.
+/// Prints "ready". A failure is ignored: whoever started the daemon may have gone already, and protection does not depend on them.
 fn say_ready() {
     let mut out = io::stdout().lock();
     let _unread = writeln!(out, "ready").and_then(|()| out.flush());

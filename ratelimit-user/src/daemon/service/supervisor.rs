@@ -1,7 +1,7 @@
-//! Whoever started the daemon and wants to hear from it: systemd, by the socket that `NOTIFY_SOCKET` names (`sd_notify(3)`).
+//! Tells the supervisor of the daemon, systemd, how it is, through the socket that `NOTIFY_SOCKET` names (`sd_notify(3)`).
 //!
-//! The sign of life is sent by the loop that follows signals and the clock, and only when the loop has the host to itself: a loop that hangs, or a host
-//! that somebody does not let go of, is silent, and systemd starts the daemon again. Limits stay in force in the kernel meanwhile.
+//! The loop that follows signals and the clock sends the sign of life, and only while it holds the lock of the host. If the loop hangs, or another thread does not
+//! release the lock, no sign comes, and systemd starts the daemon again. Limits stay in force in the kernel meanwhile.
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Interval;
@@ -17,25 +17,25 @@ pub(super) struct Supervisor {
     socket: SupervisorSocket,
     /// When the next sign of life is due, if the supervisor waits for them.
     due: Option<Interval>,
-    /// What the supervisor heard last of how the host is.
+    /// The last state of the host that the supervisor was told.
     said: String,
 }
 
 impl Supervisor {
-    /// Whom the environment names. Needs a runtime with a clock.
+    /// Makes the supervisor that the environment names. Needs a runtime with a clock.
     pub(in crate::daemon) fn of_environment() -> Self {
         let socket = SupervisorSocket::of_environment();
         let due = socket.signs_of_life();
         Self { socket, due, said: String::new() }
     }
 
-    /// The policy is in force, also once it has been read again.
+    /// Tells that the policy is in force, at the start and after each reload.
     pub(in crate::daemon) fn ready(&mut self, host: &Host) {
         self.said = words(host);
         self.socket.send(&format!("READY=1\nSTATUS={}\n", self.said));
     }
 
-    /// The policy is about to be read again; `ready` follows.
+    /// Tells that the policy is about to be read again; `ready` follows.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
@@ -43,12 +43,12 @@ impl Supervisor {
             .send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=reading the policy again\n"));
     }
 
-    /// The daemon ends; limits stay in force.
+    /// Tells that the daemon ends; limits stay in force.
     pub(in crate::daemon) fn stopping(&self) {
         self.socket.send("STOPPING=1\nSTATUS=stopping; limits stay in force\n");
     }
 
-    /// Comes back when a sign of life is due; never, if nobody waits for one.
+    /// Waits until a sign of life is due; for ever if the supervisor does not wait for one.
     pub(in crate::daemon) async fn due(&mut self) {
         match &mut self.due {
             Some(due) => {
@@ -58,7 +58,7 @@ impl Supervisor {
         }
     }
 
-    /// The sign of life. Whoever sends it has the host.
+    /// Sends the sign of life. The caller holds the lock of the host.
     pub(in crate::daemon) fn alive(&mut self, host: &Host) {
         let now = words(host);
         if now == self.said {
@@ -69,7 +69,7 @@ impl Supervisor {
     }
 }
 
-/// How the host is, in a line that `systemctl status` shows.
+/// Returns the state of the host in a line that `systemctl status` shows.
 fn words(host: &Host) -> String {
     let interfaces = host.interfaces.with(|interfaces| interfaces.statuses());
     let guarded: Vec<String> =

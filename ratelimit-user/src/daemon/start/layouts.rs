@@ -1,17 +1,17 @@
-//! Moving from maps of another layout to our own: without a gap, and without giving anything twice.
+//! Moves from maps of another layout to our own, without a gap and without admitting a burst twice.
 //!
-//! The old maps stay in force until the links run the new program. When that is, only the kernel knows: a link is switched while the daemon waits
-//! for it, within a millisecond or, on a busy machine, within a minute and a half. So the new maps are **held** until every link has been switched:
-//! they admit nothing that a limit applies to. A thread renews that for as long as it takes. Then what was used of windows is copied, which nobody counts in any more, and everything else begins spent
-//! at that moment.
+//! The old maps stay in force until the links run the new program. Only the kernel knows when that is: it switches a link while the daemon waits
+//! for it, within a millisecond or, on a busy machine, within a minute and a half. So the new maps are **held** until every link has been
+//! switched: they admit no packet that a limit applies to. A thread renews the hold for as long as the switch takes. Then the counts of windows
+//! are copied, because no program counts in the old ones any more, and everything else begins spent at that moment.
 //!
 //! | layout | lists | buckets of sources | users, totals, prefixes, leases | windows |
 //! |---|---|---|---|---|
 //! | another size of the table | the same maps | begin spent | the same maps | copied |
 //! | another build | copied | begin spent | users and totals begin spent | copied |
 //!
-//! "Begin spent" costs an honest sender its burst once, and never admits more: what a bucket of another build means is not known, and
-//! buckets are charged until the last moment, so that a copy of them would be behind.
+//! "Begin spent" costs an honest sender its burst once, and never admits more. Buckets are not copied: the meaning of a bucket of another build is
+//! not known, and buckets are charged until the last moment, so that a copy would be out of date.
 
 use std::{
     borrow::Cow,
@@ -38,28 +38,28 @@ use crate::{
     policy::{Policy, User},
 };
 
-/// For so long new maps are held if nobody renews it, because the daemon was killed: buckets begin spent when this time has passed. Below
-/// `gcra::SOON_Q8`, the most that a moment may lie ahead, by what it takes to write a policy.
+/// How long new maps are held if nobody renews the hold, because the daemon was killed: buckets begin spent when this time has passed. It is
+/// less than `gcra::SOON_Q8`, the most that a moment may lie ahead, by the time that writing a policy takes.
 const HELD_NS: u64 = 60_000_000_000;
-/// How often it is renewed while links are being switched: five renewals in a row may fail before the time has passed.
+/// How often the hold is renewed while links are being switched: five renewals in a row may fail before the time has passed.
 const RENEWED_EVERY: Duration = Duration::from_nanos(HELD_NS / 6);
 
-/// Layouts beside ours that have maps pinned.
+/// The layouts other than ours that have maps pinned.
 #[derive(Debug)]
 pub(super) struct OtherLayouts {
     layouts: Vec<Layout>,
-    /// Whether all but the tables of sources are the maps that were in force.
+    /// Whether we share all maps with the layout that was in force, except those of the table of sources.
     shared: bool,
     lists: Lists,
 }
 
 impl OtherLayouts {
-    /// Looks for them. Maps that differ from ours only in the size of the table are shared with us.
+    /// Finds the other layouts. If only the size of the table differs, the maps are shared.
     pub(in crate::daemon) fn find(pins: &PinDir, ours: Layout) -> Result<Self, DataplaneError> {
         let all = pins.layouts()?;
         let is_new = !all.contains(&ours);
         let layouts: Vec<Layout> = all.into_iter().filter(|layout| *layout != ours).collect();
-        // Of several, one was in force and the others are left over: which, nobody knows.
+        // If there are several, one was in force and the others are left over, but it is not known which.
         let shared = match layouts[..] {
             [one] if is_new && Former::new(pins, one).is_of_this_build() => {
                 Former::new(pins, one).share(ours)?;
@@ -70,7 +70,7 @@ impl OtherLayouts {
         Ok(Self { layouts, shared, lists: Lists::new() })
     }
 
-    /// Copies their lists into ours. Entries that ours has already are kept.
+    /// Copies the lists of the other layouts into ours. Entries that our lists have already are kept.
     pub(super) fn carry_lists(&mut self, pins: &PinDir, maps: &mut KernelMaps) -> Result<(), DataplaneError> {
         for layout in &self.layouts {
             let mut lists = maps.lists()?;
@@ -93,12 +93,12 @@ impl OtherLayouts {
         Ok(())
     }
 
-    /// Whether something was spent that is not known any more.
+    /// Whether there are buckets of another layout, whose spent tokens are not known here.
     pub(super) fn lost_sight(&self) -> bool {
         !self.layouts.is_empty()
     }
 
-    /// Has everything begin spent whose buckets cannot be gone on with.
+    /// Makes everything begin spent whose buckets cannot be taken over.
     fn spend(&self, desired: &mut Desired, now_q8: u64) {
         desired.sources_begin_spent(now_q8);
         if !self.shared {
@@ -106,7 +106,7 @@ impl OtherLayouts {
         }
     }
 
-    /// What admits nothing of what was lost sight of, from now on until it is said that every link has the new program.
+    /// Returns the desired state for held maps: limits whose buckets are not known admit nothing until every link has the new program.
     fn held<'d>(&self, desired: &'d Desired, now_ns: u64) -> Cow<'d, Desired> {
         if !self.lost_sight() {
             return Cow::Borrowed(desired);
@@ -117,8 +117,8 @@ impl OtherLayouts {
         Cow::Owned(held)
     }
 
-    /// What is in force once every link has the new program: everything that was lost sight of is spent now. Another generation, because a CPU
-    /// may have noted for how long the held one refuses.
+    /// Returns the desired state once every link has the new program: limits whose buckets are not known begin spent now. It has a new generation,
+    /// because a CPU may have noted for how long the held policy refuses.
     fn begun(&self, desired: &Desired, now_ns: u64) -> Desired {
         let mut begun = desired.clone();
         self.spend(&mut begun, gcra::time_q8(now_ns));
@@ -126,7 +126,7 @@ impl OtherLayouts {
         begun
     }
 
-    /// Puts a policy in force before links are switched.
+    /// Puts a policy in force before links are switched, and holds it.
     pub(in crate::daemon) fn enforce(
         &self,
         maps: &mut KernelMaps,
@@ -141,7 +141,7 @@ impl OtherLayouts {
         Ok(())
     }
 
-    /// Does something that the kernel may take long for, and keeps the new maps held meanwhile.
+    /// Does work that may take the kernel long, and keeps the new maps held meanwhile.
     pub(super) fn held_while<R>(
         &self,
         maps: &mut KernelMaps,
@@ -152,7 +152,7 @@ impl OtherLayouts {
             return work();
         }
         let renew = || {
-            // Another generation, because a CPU may have noted until when the one before refuses.
+            // The generation changes, because a CPU may have noted until when the policy before refuses.
             desired.policy.generation += 1;
             if let Err(error) = self.hold(maps, desired) {
                 log::error(format!("{error}: limits may admit a burst twice when the program is replaced"));
@@ -161,7 +161,7 @@ impl OtherLayouts {
         again_while(RENEWED_EVERY, renew, work)
     }
 
-    /// Holds maps that have the policy already.
+    /// Renews the hold of maps that have the policy already.
     fn hold(&self, maps: &mut KernelMaps, desired: &Desired) -> Result<(), DataplaneError> {
         let now_ns = probe::now_ns();
         let mut held = self.held(desired, now_ns).into_owned();
@@ -170,7 +170,7 @@ impl OtherLayouts {
         if self.shared { Ok(()) } else { maps.spend_totals(desired, gcra::time_q8(now_ns + HELD_NS)) }
     }
 
-    /// Ends the holding, now that every link has the new program. `desired` is what is in force from then on.
+    /// Ends the hold when every link has the new program. `desired` becomes the state in force from then on.
     pub(in crate::daemon) fn begin(
         &self,
         pins: &PinDir,
@@ -182,7 +182,7 @@ impl OtherLayouts {
             return Ok(());
         }
         for layout in &self.layouts {
-            // Whatever comes of it: a policy that is held refuses everybody.
+            // An error must not stop here: a policy that stays held refuses everything.
             if let Err(error) = self.carry_windows(&Former::new(pins, *layout), maps, policy, desired) {
                 log::warning(format!("{error}: some windows begin afresh"));
             }
@@ -193,7 +193,7 @@ impl OtherLayouts {
         maps.set_policy(&Desired { changed_totals, ..desired.clone() })
     }
 
-    /// Copies what was used of windows that are in maps of another layout.
+    /// Copies the counts of windows from the maps of another layout.
     fn carry_windows(
         &self,
         former: &Former<'_>,
@@ -208,20 +208,20 @@ impl OtherLayouts {
         former.copy_user_windows(maps, &self.moves(policy, desired), desired, probe::now_ns())
     }
 
-    /// Which place each user had, by its prefixes, and which it has.
+    /// Returns the place that each user had, found by its prefixes, and the place that it has now.
     fn moves(&self, policy: &Policy, desired: &Desired) -> Vec<(u32, u32)> {
         let had = Names::users_by_prefixes(policy, &self.lists);
         let names = policy.users().iter().map(User::name);
         names.filter_map(|name| Some((had.of(name)? as u32, desired.names.users.of(name)? as u32))).collect()
     }
 
-    /// Unpins them: no link runs a program any more that reads them.
+    /// Unpins the other layouts: no link runs a program any more that reads their maps.
     pub(in crate::daemon) fn remove(self, pins: &PinDir) -> Result<(), DataplaneError> {
         self.layouts.into_iter().try_for_each(|layout| pins.remove_maps(layout))
     }
 }
 
-/// Does something again and again, for as long as something else takes.
+/// Calls `again` at intervals for as long as `work` takes.
 fn again_while<R>(every: Duration, mut again: impl FnMut() + Send, work: impl FnOnce() -> R) -> R {
     let (working, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -261,7 +261,7 @@ mod tests {
         compile::desired(&config::parse(POLICY, "p.toml").unwrap().policy, &FACTS, 1, None)
     }
 
-    /// What is owed at a moment under each limit of sources and users, as a part of what can be owed.
+    /// Returns what a sender owes at a moment under each limit of sources and users, in percent of the tolerance.
     fn owed(desired: &Desired, now_ns: u64) -> Vec<u64> {
         let sets = [&desired.policy.source.set, &desired.policy.services[0].per_source];
         let sets = sets.into_iter().chain(desired.users.iter().map(|(_, set)| set));

@@ -18,13 +18,13 @@ use crate::{
     serve::{http, workers::ServedSockets},
 };
 
-/// A front process has this file of the state directory locked as long as it lives.
+/// The file in the state directory that a front process keeps locked as long as it lives.
 const LOCK: &str = "front.lock";
-/// How long the front process of an earlier daemon may take to end after it, and how often that is looked at.
+/// How long the front process of an earlier daemon may take to end, and how often the daemon checks.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Sockets that are bound. Files of sockets go with the value.
+/// The bound sockets. Dropping the value removes the files of sockets.
 #[derive(Debug)]
 pub(in crate::daemon) struct Listeners {
     lock: File,
@@ -33,15 +33,15 @@ pub(in crate::daemon) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds everything that a policy names, or nothing. Waits for the front process of a daemon that was killed: it ends a moment later, and its sockets
-    /// with it.
+    /// Binds every listener that a policy names, or none. Waits for the front process of a daemon that was killed: it ends a moment after the daemon, and
+    /// its sockets with it.
     pub(in crate::daemon) async fn bind(policy: &Policy, state: &Path) -> Result<Self, Failure> {
         let path = state.join(LOCK);
         let cannot = |error: io::Error| {
             Failure::new(ExitCode::NotPermitted, format!("cannot use {}: {error}", path.display()))
         };
         let lock = File::create(&path).map_err(cannot)?;
-        // A user who may read the file may lock it as well.
+        // Other users may not read the file, because whoever may read it may lock it.
         lock.set_permissions(Permissions::from_mode(0o600)).map_err(cannot)?;
         let begun = Instant::now();
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -65,7 +65,7 @@ impl Listeners {
         Ok(Self { lock, metrics, sockets })
     }
 
-    /// What the front process gets of them.
+    /// Returns copies of the sockets for the front process, and what each is for.
     pub(in crate::daemon) fn handles(&self, policy: &Policy) -> io::Result<Vec<(SocketUse, OwnedFd)>> {
         let of_requests = self.sockets.handles(policy)?.into_iter();
         let mut handles: Vec<(SocketUse, OwnedFd)> = of_requests

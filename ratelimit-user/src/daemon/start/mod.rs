@@ -1,4 +1,4 @@
-//! From nothing, or from what an earlier daemon left, to a policy in force on every interface. Or to nothing changed.
+//! Starts the daemon: from nothing, or from the state that an earlier daemon left, to a policy in force on every interface. If that fails, nothing is changed.
 
 mod layouts;
 pub(super) mod listeners;
@@ -53,7 +53,7 @@ use crate::{
     policy::{ClusterPolicy, Policy},
 };
 
-/// Everything that starting has made.
+/// Everything that a start has made.
 struct Started {
     enforced: EnforcedPolicy,
     program: Program,
@@ -83,7 +83,7 @@ pub(super) fn start(
     attach::preflight(&pins, &names, options.generic)?;
     let layout = Layout::current(policy.source().table_entries());
     let claim = pins.claim()?;
-    // Not before the claim: what another daemon makes meanwhile is not ours to remove.
+    // This is read after the claim: a failed start must not remove maps that another daemon has made meanwhile.
     let ours_before = pins.layouts()?.contains(&layout);
     let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, release, &keeper.kept);
     match started {
@@ -95,7 +95,7 @@ pub(super) fn start(
     }
 }
 
-/// The steps that change something, each such that a failure of the next leaves the old policy in force.
+/// Carries out the steps that change something, in an order in which a failure of each leaves the old policy in force.
 fn put_in_force(
     options: &Options,
     policy: &Policy,
@@ -124,8 +124,8 @@ fn put_in_force(
     recall_lists(&mut maps, &mut lists, kept, before.is_none())?;
     let names_before = before.as_deref().map(|in_force| Names::recovered(policy, in_force, &lists));
     let users = maps.user_sets()?;
-    // Drivers may take seconds to attach, and a policy says from when on what a change loses sight of counts as spent: so this is done
-    // once more after that.
+    // A policy says from when on limits whose buckets are not known count as spent. Drivers may take seconds to attach, so the policy is
+    // compiled once more after that.
     let compile = |maps: &KernelMaps, generation: u64, now_q8: u64| {
         let in_force = before.as_deref().zip(names_before.as_ref());
         let in_force =
@@ -136,8 +136,8 @@ fn put_in_force(
     };
     let mut compiled_for_q8 = probe::switch_q8();
     let mut desired = compile(&maps, generation, compiled_for_q8);
-    // New interfaces first, because they can fail: on maps that are in use they start under the old policy, on new maps
-    // under the new one. Then the policy, then the program of links that are there already, which cannot fail.
+    // New interfaces come first, because attaching can fail: on maps in use they start under the old policy, on new maps
+    // under the new one. Then comes the policy, and last the program of existing links, which rarely fails.
     kernel::require_room(
         &lists,
         &lists::edited(&lists, &lists::user_edits(&lists, None, &desired.user_sources)),
@@ -158,7 +158,7 @@ fn put_in_force(
     progress::step("replacing the program of interfaces that are guarded already");
     let replace = || attach::replace_all(&mut program, &pins, &guarded);
     let replaced = others.held_while(&mut maps, &mut desired, replace);
-    // Also after a failure: links that have the new program admit nothing until then.
+    // This happens even after a failure, because links with the new program admit nothing until then.
     others.begin(&pins, &mut maps, policy, &mut desired)?;
     let replaced = replaced?;
     tell_replaced(&replaced, names);
@@ -178,7 +178,7 @@ fn put_in_force(
     Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
 }
 
-/// What a policy is compiled for.
+/// Returns the facts about the host that a policy is compiled for.
 fn host_facts(
     program: &Program,
     before: Option<&abi::Policy>,
@@ -191,12 +191,12 @@ fn host_facts(
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.map(ClusterPolicy::reserve),
-        // The secret of the maps is kept: another one would put every source into another prefilter cell, with that cell's tokens.
+        // The secret of the maps is kept: a new one would move every source to another prefilter cell, with that cell's tokens.
         secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
     })
 }
 
-/// Tells the log what has become of links that were there.
+/// Logs the outcome for links that were there before.
 fn tell_replaced(replaced: &Replaced, names: &[String]) {
     for name in &replaced.elsewhere {
         log::info(format!(
@@ -213,7 +213,7 @@ fn tell_replaced(replaced: &Replaced, names: &[String]) {
 }
 
 impl Started {
-    /// The host, with what is put in force now.
+    /// Makes the host from everything that the start has made.
     fn into_host(
         mut self,
         options: &Options,
@@ -262,7 +262,7 @@ impl Started {
     }
 }
 
-/// Puts back what lists that are new do not have yet, before the first packet meets them.
+/// Restores saved entries that the kernel's lists lack, before the first packet meets the lists.
 fn recall_lists(
     maps: &mut KernelMaps,
     lists: &mut Lists,
@@ -286,14 +286,14 @@ fn undo(pins: &PinDir, layout: Layout, ours_before: bool) {
         if let Err(error) = pins.remove_maps(layout) {
             log::warning(error);
         }
-        // Only goes if nothing else is in it.
+        // The pin directory is removed only if it is empty.
         if pins.layouts().is_ok_and(|layouts| layouts.is_empty()) {
             let _others_there = pins.remove_all_maps();
         }
     }
 }
 
-/// The interfaces asked for.
+/// Returns the names of the interfaces to guard, each once.
 fn interfaces(options: &Options, policy: &Policy) -> Result<Vec<String>, Failure> {
     let mut names: Vec<String> = Vec::new();
     let of_policy = policy.interfaces().iter().map(ToString::to_string);
@@ -311,7 +311,7 @@ fn interfaces(options: &Options, policy: &Policy) -> Result<Vec<String>, Failure
     Ok(names)
 }
 
-/// Says on which interfaces protection is on, and how.
+/// Logs which interfaces are protected, and in which mode.
 fn announce(guarded: &[Guarded], buckets: &str) {
     for one in guarded {
         let name = &one.interface;

@@ -1,4 +1,4 @@
-//! What a start is at, for whoever waits longer than a moment. A process starts once, so there is one of it.
+//! Logs the step that a slow start is at. The step is global, because a process starts once.
 
 use std::{
     sync::{
@@ -18,18 +18,18 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 static STEP: Mutex<&'static str> = Mutex::new("");
 
-/// Says what takes long until it is dropped.
+/// Reports slow steps until it is dropped.
 #[derive(Debug)]
 pub(in crate::daemon) struct Progress {
     _ends: mpsc::Sender<()>,
 }
 
-/// Begins a step, in words that follow "starting:".
+/// Begins a step, in words that follow "starting for N s:".
 pub(in crate::daemon) fn step(words: &'static str) {
     *STEP.lock().unwrap_or_else(PoisonError::into_inner) = words;
 }
 
-/// Looks once a moment, from a thread of its own: the one that starts may be waiting for the kernel or a disk.
+/// Starts a thread that checks the step once a second, because the thread that starts the daemon may be waiting for the kernel or a disk.
 pub(in crate::daemon) fn watch() -> Progress {
     let (ends, ended) = mpsc::channel();
     let look = move || {
@@ -42,7 +42,7 @@ pub(in crate::daemon) fn watch() -> Progress {
             }
         }
     };
-    // A start without such a thread is a start all the same.
+    // A start works without this thread too.
     let _silent = thread::Builder::new().name("progress".to_owned()).spawn(look);
     Progress { _ends: ends }
 }

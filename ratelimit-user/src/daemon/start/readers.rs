@@ -6,10 +6,10 @@ use crate::{
     failure::Failure,
 };
 
-/// The group of packages, if there is one.
+/// The group that packages make for readers.
 const OWN: &str = "ratelimit";
 
-/// The group with this name; without a name `ratelimit`, if there is such a group.
+/// Finds the group with this name; without a name `ratelimit`, if there is such a group.
 pub(in crate::daemon) fn find(name: Option<&str>) -> Result<Option<Readers>, Failure> {
     let groups = accounts::read(GROUPS);
     let number = |name: &str| groups.as_ref().ok().and_then(|groups| accounts::group(groups, name));

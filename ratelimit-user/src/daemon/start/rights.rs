@@ -1,5 +1,5 @@
-//! What the daemon gives up before it does anything else: rights that root has and the daemon does not use. For good: neither the daemon nor what it starts
-//! can get them again.
+//! Gives up the rights that root has and the daemon does not use, before the daemon does anything else. Neither the daemon nor processes that it starts can
+//! get them again.
 
 use std::{io, path::Path};
 
@@ -19,7 +19,7 @@ use crate::{
     serve::descriptors,
 };
 
-/// What the daemon uses, and what for.
+/// The capabilities that the daemon keeps, and what for.
 const KEPT: [(CapabilitySet, &str); 11] = [
     (CapabilitySet::BPF, "loads programs and works with maps"),
     (CapabilitySet::PERFMON, "loads programs that the verifier lets follow addresses"),
@@ -34,10 +34,10 @@ const KEPT: [(CapabilitySet, &str); 11] = [
     (CapabilitySet::NET_BIND_SERVICE, "listens on ports below 1024"),
 ];
 
-/// The limit of priorities that lets threads have the most urgent one, -20.
+/// The resource limit that lets threads have the highest priority, a nice value of -20.
 const EVERY_PRIORITY: u64 = 40;
 
-/// Gives up every right that is not used. Called while the process has one thread: threads that are there already would keep what they have.
+/// Gives up every right that is not used. Called while the process has one thread: other threads would keep their rights.
 pub(in crate::daemon) fn give_up_the_rest(pins: &PinDir) -> Result<(), Failure> {
     let kept = KEPT.iter().fold(prepare(pins), |all, (one, _)| all | *one);
     restrict(kept).map_err(|error| {
@@ -45,28 +45,28 @@ pub(in crate::daemon) fn give_up_the_rest(pins: &PinDir) -> Result<(), Failure> 
     })
 }
 
-/// Does what takes a right that is given up, as far as this process has it, and says which is to be kept because that could not be done. Without any of this
-/// the daemon works, as it does under the packaged unit.
+/// Does the work that needs a right which is given up, as far as this process has it. Returns a capability to keep if the last part failed. The daemon also works
+/// without all of this, as it does under the packaged unit.
 fn prepare(pins: &PinDir) -> CapabilitySet {
-    // CAP_SYS_ADMIN: names of programs, for the refusal of an interface that has somebody else's, and for IP links of earlier builds.
+    // CAP_SYS_ADMIN: names of programs, for the refusal of an interface with a foreign program, and for IP links of earlier builds.
     pinned_link::remember_names();
-    // CAP_SYS_ADMIN as well: opening the policy in force of an earlier build by its number.
+    // CAP_SYS_ADMIN as well: inner maps of an earlier build, such as its policy, are opened by their number.
     inner_maps::pin_those_of_earlier_builds(pins);
-    // CAP_SYS_PTRACE: whose sockets are an SSH server's.
+    // CAP_SYS_PTRACE: which sockets SSH servers have open.
     learn_ssh_ports(&lockout::ssh_ports(Path::new("/proc")));
-    // CAP_SYS_RESOURCE: descriptors for connections, and the priority of the thread that guards interfaces which come back.
+    // CAP_SYS_RESOURCE: descriptors for connections, and the priority of the thread that guards interfaces that come back.
     descriptors::allow_more();
     let every = Rlimit { current: Some(EVERY_PRIORITY), maximum: Some(EVERY_PRIORITY) };
     match setrlimit(Resource::Nice, every) {
         Ok(()) => CapabilitySet::empty(),
-        // A container may leave root the one and not the other.
+        // A container may leave root CAP_SYS_NICE and not CAP_SYS_RESOURCE.
         Err(_) => CapabilitySet::SYS_NICE,
     }
 }
 
 fn restrict(kept: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?;
-    // Without CAP_SETPCAP the bounding set stays as it is, and what is below keeps anybody from getting anything out of it.
+    // Without CAP_SETPCAP the bounding set stays as it is, and the flag below keeps processes from gaining rights from it.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter().filter(|one| !kept.contains(*one)) {
             if capability_is_in_bounding_set(capability).unwrap_or(false) {

@@ -1,6 +1,6 @@
-//! The texts of a record. A long one is in a file of its own, written once: the record then says how the text differs from that file, so
-//! that a change of one line is written down in a few bytes, however long the policy is. The record also has the length and the hash of that
-//! file, and there is a copy of it: one of the two may be damaged.
+//! The archive of the texts of a record. A long text is in a file of its own, written once: the record then has only the difference from that
+//! file, so that a change of one line takes a few bytes on disk, however long the policy is. The record also has the length and the hash of
+//! the file, and the file has a copy: one of the two may be damaged.
 
 use std::{
     fs::{self, File},
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{config, log, overlap::overlap};
 
-/// Texts up to this length, and edits, are in the record itself.
+/// Texts up to this number of bytes, and edits, are in the record itself.
 const SHORT: usize = 64 * 1024;
-/// What the names of files start with.
+/// The beginning of the names of files with texts.
 const NAME: &str = "policy-text-";
 
-/// A text as the record has it.
+/// A text in the form that the record has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(in crate::daemon) enum Stored {
@@ -35,20 +35,20 @@ pub(in crate::daemon) enum Stored {
         at: usize,
         cut: usize,
         put: String,
-        /// What the file is when it is whole. Older builds did not say.
+        /// The seal of the file. Older builds did not write it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seal: Option<Seal>,
     },
 }
 
-/// The files of one state directory that are known to be there.
+/// The files with texts that this daemon has written into one state directory.
 #[derive(Debug)]
 pub(in crate::daemon) struct Archive {
     state: PathBuf,
     bases: Vec<Base>,
 }
 
-/// A file and what it has.
+/// A file with a text, which edits refer to.
 #[derive(Debug)]
 struct Base {
     name: String,
@@ -57,12 +57,12 @@ struct Base {
 }
 
 impl Archive {
-    /// The archive of a state directory. What an earlier daemon has left there counts as unknown.
+    /// Makes the archive of a state directory. Files of an earlier daemon are not used as bases of edits.
     pub(in crate::daemon) fn new(state: &Path) -> Self {
         Self { state: state.to_owned(), bases: Vec::new() }
     }
 
-    /// Stores a text: when this returns, what it is an edit of is on disk.
+    /// Stores a text. When this returns, the file that it is an edit of is on disk.
     pub(in crate::daemon) fn store(&mut self, text: &Arc<str>) -> io::Result<Stored> {
         if text.len() <= SHORT {
             return Ok(Stored::Here(text.to_string()));
@@ -80,7 +80,7 @@ impl Archive {
         Ok(Stored::Edited { base: name, at: 0, cut: 0, put: String::new(), seal: Some(seal) })
     }
 
-    /// Removes every file that is not the base of one of these. What does not go is in nobody's way.
+    /// Removes every file that is not the base of one of these texts. A file that cannot be removed does no harm.
     pub(super) fn tidy(&mut self, used: &[&Stored]) {
         if let Err(error) = self.remove_others(used) {
             log::warning(format!("old policy texts in {} cannot be removed: {error}", self.state.display()));
@@ -112,13 +112,13 @@ impl Archive {
 }
 
 impl Stored {
-    /// The text, and what is wrong with a file that it should have come from. Or why there is none, which names the file.
+    /// Reads the text. Returns it with a sentence if its file is damaged and the copy was used, or an error that names the file.
     pub(in crate::daemon) fn read(self, state: &Path) -> Result<(String, Option<String>), String> {
         let (base, at, cut, put, seal) = match self {
             Self::Here(text) => return Ok((text, None)),
             Self::Edited { base, at, cut, put, seal } => (base, at, cut, put, seal),
         };
-        // Nothing but a file of ours, whatever the record says.
+        // Only files of the archive are read, whatever name the record has.
         if base.strip_prefix(NAME).is_none_or(|number| number.parse::<u64>().is_err()) {
             return Err(format!("{base:?} is no name of a text"));
         }
@@ -127,7 +127,7 @@ impl Stored {
             Ok(text) => (text, None),
             Err(wrong) => {
                 let copy = state.join(copy_of(&base));
-                // Without a seal nothing tells that the copy is of this text.
+                // Without a seal it is not known whether the copy has this text.
                 let text =
                     seal.as_ref().and_then(|seal| sealed(&copy, Some(seal)).ok()).ok_or(wrong.clone())?;
                 (text, Some(format!("{wrong}; its copy {} is whole and is used", copy.display())))
@@ -141,7 +141,7 @@ impl Stored {
     }
 }
 
-/// What a file has, if it is what was written. What is wrong names the file.
+/// Reads a file if it is what was written; otherwise returns an error that names the file.
 fn sealed(file: &Path, seal: Option<&Seal>) -> Result<String, String> {
     let mut bytes = Vec::new();
     let read = File::open(file).and_then(|open| open.take(config::MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -155,7 +155,7 @@ fn copy_of(name: &str) -> String {
     format!("{name}.copy")
 }
 
-/// A text as an edit of another, if that is short.
+/// Returns a text as an edit of another one, if the edit is short.
 fn edit(base: &Base, text: &str) -> Option<Stored> {
     let (head, tail) = overlap(&base.text, text);
     let put = &text[head..text.len() - tail];
@@ -233,7 +233,7 @@ mod tests {
         let dir = Dir::new("archive-tidy");
         let mut archive = Archive::new(&dir.0);
         let stored = archive.store(&long("a")).unwrap();
-        // A text that has nothing to do with it.
+        // This text has nothing in common with the first one.
         let other: Arc<str> = "x".repeat(SHORT * 3).into();
         let another = archive.store(&other).unwrap();
         assert_eq!(dir.names(), with_copies(&["policy-text-1", "policy-text-2"]));

@@ -1,5 +1,5 @@
-//! Reports of attacks on disk: a file for each, sealed, in `attacks` below the directory that outlives a reboot. Written by a thread of its own, so that no disk holds up
-//! anybody.
+//! Keeps reports of attacks on disk: one sealed file for each, in `attacks` below the directory that outlives a reboot. A thread of its own writes them, so that a
+//! slow disk holds up nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -18,22 +18,22 @@ use super::{
 };
 use crate::{attacks::AttackReport, log};
 
-/// Folder in the directory that outlives a reboot.
+/// The folder for reports in the directory that outlives a reboot.
 const FOLDER: &str = "attacks";
-/// Reports that are kept.
+/// The number of reports that are kept.
 pub(in crate::daemon) const KEPT: usize = 200;
-/// More than a report takes.
+/// The largest size of a file in bytes, more than a report takes.
 const MAX_BYTES: u64 = 256 * 1024;
-/// How long a disk that takes nothing is left alone.
+/// The pause before writing to a disk is tried again after a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is on disk, and what is about to be.
+/// The reports on disk, and those that are about to be written.
 #[derive(Debug)]
 pub(in crate::daemon) struct AttackRecords {
     table: Arc<WritingTable>,
 }
 
-/// What the thread has to do.
+/// The work of the thread, shared with the daemon.
 #[derive(Debug)]
 struct WritingTable {
     folder: PathBuf,
@@ -43,16 +43,16 @@ struct WritingTable {
 
 #[derive(Debug, Default)]
 struct Work {
-    /// The newest text of each number; none is to be removed. At most as many as are kept, and those that make way.
+    /// The newest text of each report that waits, by its number; `None` if its file is to be removed. At most 2 x [`KEPT`] wait.
     waiting: BTreeMap<u64, Option<Vec<u8>>>,
     is_writing: bool,
-    /// Nobody wants anything written any more.
+    /// Whether the thread is to end, because the daemon has dropped the records.
     is_over: bool,
     problem: Option<String>,
 }
 
 impl AttackRecords {
-    /// Reads what is there, and the number of the next attack. What cannot be read is set aside.
+    /// Reads the reports on disk, and the number of the next attack. Files that cannot be read are set aside.
     pub(in crate::daemon) fn open(directory: &Path) -> (Self, BTreeMap<u64, AttackReport>, u64) {
         let folder = directory.join(FOLDER);
         let (reports, last) = read_all(&folder);
@@ -66,24 +66,24 @@ impl AttackRecords {
         (Self { table }, reports, last + 1)
     }
 
-    /// Has a report written, soon.
+    /// Queues a report to be written.
     pub(in crate::daemon) fn keep(&self, report: &AttackReport) {
-        // A report is numbers and texts: it can always be written.
+        // A report consists of numbers and texts, so it can always be written as JSON.
         let text = serde_json::to_vec(report).unwrap_or_default();
         self.table.take_in(report.summary.number, Some(text));
     }
 
-    /// Has a report removed, soon.
+    /// Queues the file of a report to be removed.
     pub(in crate::daemon) fn remove(&self, number: u64) {
         self.table.take_in(number, None);
     }
 
-    /// Why reports are not on disk.
+    /// Returns why reports are not on disk, if they are not.
     pub(in crate::daemon) fn problem(&self) -> Option<String> {
         self.table.work().problem.clone()
     }
 
-    /// Waits until everything is on disk, but not for long.
+    /// Waits until everything is on disk, for at most `longest`.
     pub(in crate::daemon) fn settle(&self, longest: Duration) {
         let deadline = Instant::now() + longest;
         let mut work = self.table.work();
@@ -109,7 +109,7 @@ impl WritingTable {
     fn take_in(&self, number: u64, text: Option<Vec<u8>>) {
         let mut work = self.work();
         work.waiting.insert(number, text);
-        // A disk that takes nothing for days must not take the memory instead.
+        // If the disk fails for days, the queue must not fill the memory.
         if work.waiting.len() > 2 * KEPT {
             work.waiting.pop_first();
         }
@@ -132,7 +132,7 @@ impl WritingTable {
             let mut failed = None;
             for (number, text) in todo {
                 if let Err(error) = self.write(number, text.as_deref()) {
-                    // What was said of it meanwhile is newer.
+                    // A text that was queued meanwhile is newer and stays.
                     self.work().waiting.entry(number).or_insert(text);
                     failed = Some(error);
                 }
@@ -183,7 +183,7 @@ fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:08}.json"))
 }
 
-/// A line with length and hash, and the text.
+/// Returns the content of a file: a line with the seal, and the text.
 fn sealed(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut content = serde_json::to_vec(&Seal::of(text))?;
     content.push(b'\n');
@@ -195,7 +195,7 @@ fn read_all(folder: &Path) -> (BTreeMap<u64, AttackReport>, u64) {
     let (mut reports, mut last) = (BTreeMap::new(), 0);
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     for name in names.filter_map(|entry| entry.file_name().into_string().ok()) {
-        // Also what was set aside had a number, which is not given again.
+        // Files that were set aside count too, because their numbers must not be given again.
         let Some(number) = name.split('.').next().and_then(|digits| digits.parse::<u64>().ok()) else {
             continue;
         };
@@ -234,7 +234,7 @@ fn read(path: &Path, number: u64) -> Result<AttackReport, String> {
     }
 }
 
-/// The report of a file, if it is whole.
+/// Returns the report in the bytes of a file, if they are whole.
 pub(in crate::daemon) fn opened(bytes: &[u8]) -> Result<AttackReport, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
     let seal: Seal = serde_json::from_slice(&bytes[..end]).map_err(|_| "its first line is damaged")?;
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_disk_that_takes_nothing_is_said_and_holds_up_nobody() {
         let dir = Dir::new("attacks-full");
-        // A file where the folder should be: also root cannot write below it.
+        // A file is in the place of the folder, so not even root can write below it.
         fs::write(dir.0.join(FOLDER), b"").unwrap();
         let (records, ..) = AttackRecords::open(&dir.0);
         let begun = Instant::now();

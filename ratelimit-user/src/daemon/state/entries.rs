@@ -1,4 +1,4 @@
-//! What the block and allow lists say of one prefix, and of all.
+//! Reads and makes entries of the block and allow lists.
 
 use ratelimit_common::abi::{ListEntry, list};
 
@@ -7,22 +7,22 @@ use crate::{
     compile::lists::{Edits, Lists, Prefix, reason_text},
 };
 
-/// What a prefix says itself.
+/// Returns the entry of exactly this prefix; an empty one if it is not listed.
 pub(in crate::daemon) fn own(lists: &Lists, prefix: &Prefix) -> ListEntry {
     lists.get(prefix).copied().unwrap_or(ListEntry::EMPTY)
 }
 
-/// Prefixes on the allow list.
+/// Returns the prefixes on the allow list.
 pub(in crate::daemon) fn allows(lists: &Lists) -> impl Iterator<Item = &Prefix> {
     lists.iter().filter(|(_, entry)| entry.own_allowed == list::ALLOWED).map(|(prefix, _)| prefix)
 }
 
-/// The entries of blocks that hold.
+/// Returns the prefixes whose own block still holds, with their entries.
 pub(in crate::daemon) fn blocked(lists: &Lists, now_ns: u64) -> impl Iterator<Item = (&Prefix, &ListEntry)> {
     lists.iter().filter(move |(_, entry)| entry.own_blocked_until_ns > now_ns)
 }
 
-/// What the list says of a prefix after an edit.
+/// Returns the entry of a prefix after an edit of its block.
 pub(in crate::daemon) fn entry_of(own: ListEntry, edit: &ListEdit) -> ListEntry {
     let mut entry = without_block(own);
     if let Some((block, _)) = &edit.block {
@@ -37,7 +37,7 @@ pub(in crate::daemon) fn entry_of(own: ListEntry, edit: &ListEdit) -> ListEntry 
     }
 }
 
-/// The entry with its block marked as the cluster's.
+/// Returns the entry with its block marked as the cluster's.
 pub(in crate::daemon) fn of_cluster(entry: ListEntry) -> ListEntry {
     ListEntry { reason_len: entry.reason_len | list::OF_CLUSTER, ..entry }
 }
@@ -47,7 +47,7 @@ pub(in crate::daemon) fn is_of_cluster(entry: &ListEntry) -> bool {
     entry.own_blocked_until_ns > 0 && entry.reason_len & list::OF_CLUSTER != 0
 }
 
-/// The block of an entry, if it has one that holds.
+/// Returns the block of an entry, if it has one that holds.
 pub(in crate::daemon) fn host_block_of(entry: &ListEntry, now_ns: u64) -> Option<HostBlock> {
     let until = entry.own_blocked_until_ns;
     (until > now_ns).then(|| HostBlock {
@@ -56,12 +56,12 @@ pub(in crate::daemon) fn host_block_of(entry: &ListEntry, now_ns: u64) -> Option
     })
 }
 
-/// The entry without its block.
+/// Returns the entry without its block.
 pub(super) fn without_block(entry: ListEntry) -> ListEntry {
     ListEntry { own_blocked_until_ns: 0, reason_len: 0, reason: [0; list::REASON_LEN], ..entry }
 }
 
-/// What is to be edited where blocks have run out. Whatever else their prefixes say stays.
+/// Returns the edits that remove blocks which have run out. Other parts of their entries stay.
 pub(in crate::daemon) fn ran_out(lists: &Lists, now_ns: u64) -> Edits {
     let over = lists.iter().filter(|(_, entry)| (1..=now_ns).contains(&entry.own_blocked_until_ns));
     over.map(|(prefix, entry)| (*prefix, without_block(*entry))).collect()

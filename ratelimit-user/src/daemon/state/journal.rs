@@ -1,5 +1,5 @@
-//! The file that notes about lists are appended to, each with its checksum, so that a change costs one line however many there are. It is written
-//! anew when most of its lines say what is not so any more; the version before that stays beside it.
+//! The journal: a file to which notes about lists are appended, each with its checksum, so that a change costs one line however many entries there are. The
+//! journal is rewritten when most of its lines are out of date; the version before stays beside it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,16 +17,16 @@ use super::{
 };
 use crate::log;
 
-/// File name in the directory that outlives a reboot.
+/// The file name in the directory that outlives a reboot.
 pub(in crate::daemon) const FILE: &str = "lists.journal";
-/// Lines that do not count any more are no reason to write everything again before there are that many.
+/// The journal is not rewritten before this many lines have been appended.
 const FEW: usize = 1_000;
-/// More than a million prefixes take.
+/// The largest size of a journal in bytes, more than a million prefixes take.
 const MAX_BYTES: u64 = 1 << 30;
-/// Lines that a file lacks at its end are listed up to this many: the number that says so may be damaged too.
+/// Missing lines at the end of a file are listed up to this number, because the promised number of lines may be damaged too.
 const MOST_MISSING: usize = 1_000_000;
-/// A disk that is full is left alone for so many times as long as it took to find out: whoever changes a list is to hear what is so, and the daemon is not to write all
-/// the time.
+/// The pause after a failed write, as a multiple of the time that the write took: a change of a list soon shows whether the disk works again, and the daemon does
+/// not write all the time.
 const RESPITE: u32 = 10;
 const SHORTEST_RESPITE: Duration = Duration::from_millis(100);
 const LONGEST_RESPITE: Duration = Duration::from_secs(10);
@@ -34,21 +34,21 @@ const LONGEST_RESPITE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(in crate::daemon) struct Journal {
     path: PathBuf,
-    /// The open journal; none if it cannot be appended to and has to be written anew.
+    /// The open journal; `None` if it cannot be appended to and has to be rewritten.
     file: Option<Arc<File>>,
-    /// Lines of the last time that everything was written, and since.
+    /// Lines of the last rewrite; `since` counts the lines appended after it.
     whole: usize,
     since: usize,
     rewriting: Option<Rewriting>,
-    /// What is there is damaged, and not to be the version before.
+    /// Whether the file is damaged, so that it must not become the version before.
     is_damaged: bool,
     problem: Option<String>,
     failed: Option<Instant>,
-    /// How long it took to write everything, or to fail at it, the last time.
+    /// How long the last rewrite took, whether it worked or failed.
     took: Duration,
 }
 
-/// Everything is being written to a file beside it.
+/// A rewrite under way: a thread writes all notes to a new file beside the journal.
 #[derive(Debug)]
 struct Rewriting {
     worker: JoinHandle<(io::Result<usize>, Duration)>,
@@ -56,20 +56,20 @@ struct Rewriting {
     lines: usize,
 }
 
-/// What a file of notes has.
+/// The contents of a file of notes.
 #[derive(Debug, Default)]
 struct JournalLines {
     notes: Vec<Note>,
     /// Numbers of lines that cannot be read.
     damaged: Vec<usize>,
-    /// The last line was not written to its end.
+    /// Whether the last line was not written to its end.
     is_torn: bool,
-    /// The last line is whole but for the byte that ends it.
+    /// Whether the last line is whole except for the byte that ends it.
     is_unended: bool,
 }
 
 impl Journal {
-    /// The journal of a directory, and what it says. Nothing is written yet.
+    /// Reads the journal of a directory and the state that its notes give. Nothing is written yet.
     pub(in crate::daemon) fn read(directory: &Path, clock: BootClock) -> (Self, Option<KeptState>) {
         let path = directory.join(FILE);
         let mut journal = Self {
@@ -106,7 +106,7 @@ impl Journal {
         if let Some(first) = lines.damaged.first() {
             journal.is_damaged = true;
             let before = journal.before();
-            // The version before ends where this one begins: what is whole of this one comes on top.
+            // The version before ends where this one begins, so the whole lines of this one are applied after it.
             let instead = match load(&before) {
                 Ok(older) => {
                     older.notes.into_iter().for_each(|note| kept.learn(note));
@@ -129,12 +129,12 @@ impl Journal {
         (journal, Some(kept))
     }
 
-    /// The path of the journal.
+    /// Returns the path of the journal.
     pub(in crate::daemon) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends. On disk when [`Journal::file`] has been synced.
+    /// Appends notes. They are on disk when [`Journal::file`] has been synced.
     pub(super) fn append(&mut self, notes: &[Note]) -> Result<(), String> {
         let lines = encode(notes);
         if let Some(rewriting) = &mut self.rewriting {
@@ -149,17 +149,17 @@ impl Journal {
         written.map_err(|error| self.failed(&error))
     }
 
-    /// What has to be synced before somebody is told that a note is on disk.
+    /// Returns the file to sync before a caller is told that a note is on disk; `None` while the journal cannot be appended to.
     pub(in crate::daemon) fn file(&self) -> Option<Arc<File>> {
         self.file.clone()
     }
 
-    /// Why notes are not on disk.
+    /// Returns why notes are not on disk, if they are not.
     pub(in crate::daemon) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// A disk did not take what was written.
+    /// Notes that writing has failed, and returns the sentence about it.
     pub(in crate::daemon) fn failed(&mut self, error: &io::Error) -> String {
         let problem = format!("cannot write {}: {error}", self.path.display());
         if self.problem.is_none() {
@@ -167,19 +167,19 @@ impl Journal {
                 "{problem}; blocks and allows hold, but a restart or reboot may lose changes"
             ));
         }
-        // Half a line may be there: nothing can follow it.
+        // Half a line may have been written, so no line can be appended after it.
         self.file = None;
         self.failed = Some(Instant::now());
         self.problem = Some(problem.clone());
         problem
     }
 
-    /// Whether everything is being written, so that it is about to be known whether the disk takes it.
+    /// Whether a rewrite is under way, which will show whether the disk works.
     pub(in crate::daemon) fn is_rewriting(&self) -> bool {
         self.rewriting.is_some()
     }
 
-    /// Whether everything should be written again.
+    /// Whether the journal should be rewritten now.
     pub(super) fn is_long(&self) -> bool {
         let is_due = match (&self.file, self.failed) {
             (None, Some(at)) => {
@@ -191,7 +191,7 @@ impl Journal {
         is_due && self.rewriting.is_none()
     }
 
-    /// Begins to write everything again, beside everything else.
+    /// Begins to rewrite the journal, on a thread of its own.
     pub(super) fn rewrite(&mut self, notes: Vec<Note>) {
         let target = self.beside("new");
         let work = move || {
@@ -205,13 +205,13 @@ impl Journal {
         }
     }
 
-    /// Writes the whole journal again, without waiting for the next occasion.
+    /// Rewrites the journal at once, on this thread.
     pub(super) fn rewrite_now(&mut self, notes: &[Note]) -> Result<(), String> {
         let written = write(&self.beside("new"), notes);
         written.and_then(|whole| self.switch(&[], whole, 0)).map_err(|error| self.failed(&error))
     }
 
-    /// Goes over to what has been written beside it, if that is done.
+    /// Goes over to the rewritten journal, if the rewrite is done.
     pub(in crate::daemon) fn settle(&mut self) {
         let Some(Rewriting { worker, meanwhile, lines }) =
             self.rewriting.take_if(|rewriting| rewriting.worker.is_finished())
@@ -234,7 +234,7 @@ impl Journal {
         if self.is_damaged {
             let _absent = fs::rename(&self.path, self.path.with_file_name(format!("{FILE}.damaged")));
         } else if self.path.exists() {
-            // There is a whole journal under its name at every moment.
+            // A hard link keeps a whole journal under its name at every moment.
             let link = self.beside("before");
             let _absent = fs::remove_file(&link);
             fs::hard_link(&self.path, &link)?;
@@ -259,7 +259,7 @@ impl Journal {
     }
 }
 
-/// Writes notes to a new file, for good. How many lines that is.
+/// Writes notes to a new file and syncs it, and returns the number of lines.
 fn write(path: &Path, notes: &[Note]) -> io::Result<usize> {
     let _absent = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -271,7 +271,7 @@ fn write(path: &Path, notes: &[Note]) -> io::Result<usize> {
 fn encode(notes: &[Note]) -> Vec<u8> {
     let mut lines = Vec::new();
     for note in notes {
-        // Notes are numbers and texts: they can always be written.
+        // Notes consist of numbers and texts, so they can always be written as JSON.
         let text = serde_json::to_string(note).unwrap_or_default();
         lines.extend_from_slice(seal::digits(text.as_bytes()).as_bytes());
         lines.push(b' ');
@@ -291,7 +291,7 @@ fn load(path: &Path) -> io::Result<JournalLines> {
 
 fn decode(bytes: &[u8]) -> JournalLines {
     let mut lines = JournalLines::default();
-    // Every journal begins with a note.
+    // Every journal begins with a note, so an empty one is damaged.
     if bytes.is_empty() {
         lines.damaged.push(1);
     }
@@ -306,25 +306,25 @@ fn decode(bytes: &[u8]) -> JournalLines {
                 }
                 lines.notes.push(note);
             }
-            // A power cut leaves half a line, and only the last one.
+            // A power cut can leave only the last line unfinished.
             (_, false) if at > 0 => lines.is_torn = true,
             _ => lines.damaged.push(at + 1),
         }
     }
-    // Cut off within what was there when it was begun.
+    // Lines are missing if the file was cut off within the lines of its last rewrite.
     let found = lines.notes.len() + lines.damaged.len();
     lines.damaged.extend(found + 1..=promised.min(found + MOST_MISSING));
     lines
 }
 
-/// Whether the notes in these bytes, with checksums or without, are the same when they have been written and read again.
+/// Whether the notes in these bytes, with checksums or without, are unchanged after they are written and read again.
 pub(in crate::daemon) fn reads_what_it_writes(bytes: &[u8]) -> bool {
     let mut notes = decode(bytes).notes;
     notes.extend(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()));
     decode(&encode(&notes)).notes == notes
 }
 
-/// The note of a line. Its checksum says whether all of it is there, whatever became of the byte that ends it: somebody may have been answered.
+/// Reads the note of a line. The checksum shows that the line is whole even if the byte that ends it is lost, because its change may have been acknowledged.
 fn note(line: &[u8]) -> Option<Note> {
     let sealed = |line: &[u8]| {
         let (digits, text) = (line.get(..16)?, line.get(17..)?);
@@ -347,7 +347,7 @@ mod tests {
         (journal, kept.unwrap_or_else(|| KeptState::nothing(clock("boot", 0))))
     }
 
-    /// A journal that says that these are blocked, of which the last ones were appended.
+    /// Makes a journal with blocks of these prefixes. Those in `then` are appended.
     fn journal(dir: &Dir, first: &[&str], then: &[&str]) -> Journal {
         let mut journal = opened(dir).0;
         journal.rewrite_now(&whole(first)).unwrap();
@@ -406,7 +406,7 @@ mod tests {
     fn one_flipped_bit_anywhere_costs_the_appended_lines_beside_it_at_most() {
         let dir = Dir::new("journal-flipped");
         let mut journal = journal(&dir, &FIRST, &[]);
-        // The version before has what this one begins with.
+        // The version before has the same lines as the beginning of this one.
         journal.rewrite_now(&whole(&FIRST)).unwrap();
         THEN.iter().for_each(|prefix| journal.append(&[blocked(prefix)]).unwrap());
         let path = dir.0.join(FILE);
@@ -416,7 +416,7 @@ mod tests {
             flipped[at] ^= 4;
             fs::write(&path, &flipped).unwrap();
             let found = prefixes(&opened(&dir).1);
-            // The end of a line is between two of them.
+            // A damaged end of a line damages two lines.
             let whole = if bytes[at] == b'\n' { 2 } else { 3 };
             assert!(found.len() >= whole && found[..2] == FIRST, "{at}: {found:?}");
             assert!(found.iter().all(|prefix| ALL.contains(&prefix.as_str())), "{at}: {found:?}");
@@ -438,7 +438,7 @@ mod tests {
             assert!(journal.is_damaged, "{broken:?}");
             assert_eq!(prefixes(&kept), ALL, "{broken:?}");
         }
-        // What is damaged never becomes the version before.
+        // A damaged journal never becomes the version before.
         let (mut journal, _) = opened(&dir);
         journal.rewrite_now(&whole(&ALL)).unwrap();
         assert_eq!(dir.names(), [FILE, "lists.journal.before", "lists.journal.damaged"]);

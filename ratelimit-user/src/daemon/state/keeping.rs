@@ -1,4 +1,4 @@
-//! Keeping what operators and the cluster say of prefixes, for the next daemon and for the next boot.
+//! Keeps the lists, and the state of gossip, for the next daemon and for the next boot.
 
 use std::{
     collections::BTreeSet,
@@ -25,26 +25,26 @@ use crate::{
     log, moment,
 };
 
-/// What older builds kept of blocks for all hosts, in the state directory.
+/// The file in the state directory in which older builds kept blocks for all hosts.
 const OLDER: &str = "cluster-blocks.json";
 
-/// The journal, and what of the conversation with the store is in it.
+/// The journal, and the state of gossip that was last written to it.
 #[derive(Debug)]
 pub(in crate::daemon) struct StateKeeper {
     pub(in crate::daemon) journal: Journal,
     boot: String,
-    /// What it said when the daemon began.
+    /// The state that the journal had when the daemon began.
     pub(in crate::daemon) kept: KeptState,
     edit: u64,
     answered: u64,
     numbers: Numbers,
-    /// A file of an older build that says the same, and goes when the journal is there.
+    /// The file of an older build, which is removed once the journal is written.
     older: Option<PathBuf>,
-    /// Held, not read: one daemon writes there.
+    /// The lock of the directory, held so that only one daemon writes there.
     _lock: Option<File>,
 }
 
-/// What older builds wrote.
+/// The contents of the file of older builds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Older {
@@ -62,7 +62,7 @@ struct OlderSaved {
 }
 
 impl StateKeeper {
-    /// Takes the directory, and reads what is there.
+    /// Locks the directory, and reads its journal.
     pub(in crate::daemon) fn claim(options: &Options, state: &StateDir) -> Result<Self, Failure> {
         let (directory, lock) = match &options.keep {
             Keep::WithState => (state.path(), None),
@@ -105,17 +105,17 @@ impl StateKeeper {
         })
     }
 
-    /// Both clocks now.
+    /// Returns both clocks at this moment.
     fn clock(&self) -> BootClock {
         boot_clock(&self.boot)
     }
 
-    /// What has to be synced before somebody is told that it is on disk.
+    /// Returns the file to sync before a caller is told that a change is on disk.
     pub(in crate::daemon) fn file(&self) -> Option<Arc<File>> {
         self.journal.file()
     }
 
-    /// What is new towards the store since the last time.
+    /// Adds notes about the changes of gossip since the last call.
     fn news(&mut self, gossip: &Gossip, clock: &BootClock, notes: &mut Vec<Note>) {
         notes.extend(gossip.waiting_after(self.edit).map(|waiting| waiting_note(waiting, clock)));
         let (answered, numbers) = (gossip.answered(), gossip.numbers());
@@ -128,7 +128,7 @@ impl StateKeeper {
         (self.edit, self.answered, self.numbers) = (numbers.edit, answered, numbers);
     }
 
-    /// Writes down what the lists say of prefixes from now on, and what is new towards the store. On disk when the journal's file is synced.
+    /// Writes the present entries of prefixes, and changes of gossip, into the journal. They are on disk when the journal's file is synced.
     pub(in crate::daemon) fn write_down<'p>(
         &mut self,
         lists: &Lists,
@@ -142,10 +142,10 @@ impl StateKeeper {
             self.news(gossip, &clock, &mut notes);
         }
         if !notes.is_empty() {
-            // The journal remembers what did not work, and writes everything when it does again.
+            // The journal keeps the error, and rewrites everything when the disk works again.
             let _said = self.journal.append(&notes);
         }
-        // Goes on with writing everything anew, if that is under way or due.
+        // Continues a rewrite that is under way, or begins one that is due.
         self.journal.settle();
         if self.journal.is_long() {
             let notes = self.all_notes(lists, gossip);
@@ -153,7 +153,7 @@ impl StateKeeper {
         }
     }
 
-    /// Writes everything anew, when the daemon begins.
+    /// Rewrites the journal when the daemon begins.
     pub(in crate::daemon) fn write_all_down(&mut self, lists: &Lists, gossip: Option<&Gossip>) {
         let notes = self.all_notes(lists, gossip);
         self.kept.forget_lists();
@@ -172,7 +172,7 @@ impl StateKeeper {
         let said: BTreeSet<&Prefix> = said.chain(entries::allows(lists)).collect();
         let mut notes = vec![Note::Numbers(Numbers::default())];
         notes.extend(said.into_iter().map(|prefix| note(lists, gossip, prefix, &clock)));
-        // A host that is in no cluster for a while keeps what it had to say.
+        // A host that is in no cluster for a while keeps its unanswered edits.
         let Saved { waiting, numbers, .. } = gossip.map_or_else(|| self.kept.saved(), Gossip::saved);
         (self.edit, self.numbers) = (numbers.edit, numbers.clone());
         self.answered = waiting.first().map_or(numbers.edit, |first| first.sequence - 1);
@@ -184,7 +184,7 @@ impl StateKeeper {
     }
 }
 
-/// What is said of one prefix.
+/// Returns the note about one prefix.
 fn note(lists: &Lists, gossip: Option<&Gossip>, prefix: &Prefix, clock: &BootClock) -> Note {
     let saying = Saying::new(
         &entries::own(lists, prefix),
@@ -205,7 +205,7 @@ fn boot_clock(boot: &str) -> BootClock {
     BootClock { boot: boot.to_owned(), now_ns: probe::now_ns(), unix_ms: clock::unix_ms() }
 }
 
-/// Says what a boot made of blocks that end. Only the wall clock knows how long the host was down, and it may be wrong at boot.
+/// Logs the effect of a boot on blocks that end. Only the wall clock knows how long the host was down, and it may be wrong at boot.
 fn tell_of_reboot(Reboot { ended, written_ms }: &Reboot, clock: &BootClock) {
     let now = moment::utc(clock.unix_ms / 1_000);
     if let Some(written_ms) = written_ms {
@@ -223,7 +223,7 @@ fn tell_of_reboot(Reboot { ended, written_ms }: &Reboot, clock: &BootClock) {
     }
 }
 
-/// The lock of a directory, unless it is the state directory, which is locked already.
+/// Locks a directory, unless it is the state directory, which is locked already.
 fn lock(path: &Path, state: &StateDir) -> Result<Option<File>, Failure> {
     let is_state = fs::canonicalize(path)
         .ok()
@@ -234,7 +234,7 @@ fn lock(path: &Path, state: &StateDir) -> Result<Option<File>, Failure> {
     state_dir::lock(path, "directory for what is kept", "--keep").map(Some)
 }
 
-/// What an older build has left.
+/// Reads the state that an older build has left.
 fn of_older_build(file: &Path, clock: BootClock) -> KeptState {
     let nothing = KeptState::nothing(clock);
     let Ok(bytes) = fs::read(file) else { return nothing };

@@ -1,7 +1,7 @@
-//! What the next daemon has to know of lists, also after a reboot: as notes in a journal, and what all of them say together. Pure.
+//! The state of lists that the next daemon needs, also after a reboot: notes in a journal, and the state that all of them give. Pure.
 //!
-//! Within one boot the kernel's lists are what holds, and this only says what they cannot: blocks behind longer ones, what waits for the
-//! store. After a reboot there are no lists, and this is all there is.
+//! Within one boot the kernel's lists count, and the notes only add what the lists cannot hold: blocks behind longer ones, and edits that
+//! wait for the store. After a reboot the kernel has no lists, and the notes are all there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,31 +25,31 @@ pub(in crate::daemon) struct BootClock {
     pub(in crate::daemon) unix_ms: u64,
 }
 
-/// When something ends, by both clocks: the kernel's is exact and begins anew with every boot.
+/// The end of a block by both clocks. The kernel's clock is exact, and begins anew with every boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) struct End {
     ns: u64,
     unix_ms: u64,
-    /// The milliseconds that were left when this was written, which is all that is left after a boot with a clock that is behind. Builds before 18 November
-    /// 2026 did not write it.
+    /// The milliseconds that were left when this was written. After a boot with a clock that is behind, the block lasts for this time at most. Builds before
+    /// 18 November 2026 did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
 }
 
-/// A block as it is written down.
+/// A block in the form of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptBlock {
-    /// The end of the block; none if it holds until somebody removes it.
+    /// The end of the block; `None` if it holds until it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<End>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// The host that made it, if it holds on all of them.
+    /// The host that made the block, if it is a block for all hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
 }
 
-/// What is said of one prefix.
+/// The journal's state of one prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::daemon) struct Saying {
@@ -58,30 +58,30 @@ pub(in crate::daemon) struct Saying {
     /// The block of this host alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<KeptBlock>,
-    /// The block of all hosts, if the list says that one.
+    /// The block for all hosts, if it is the one on the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     everywhere: Option<KeptBlock>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     forced: bool,
 }
 
-/// One line of the journal. The last one about a thing counts.
+/// One line of the journal. Of several lines about one thing the last one counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::daemon) enum Note {
-    /// Times of the kernel's clock below are of this boot. Everything that there was is in so many lines, this one included.
+    /// Times of the kernel's clock in later lines are of this boot. A rewrite has this number of lines, this one included.
     Begin { boot: String, lines: usize },
-    /// Everything that is said of a prefix; nothing, if it is not listed any more.
+    /// The state of a prefix; empty if the prefix is not listed any more.
     Prefix(String, Saying),
-    /// An edit that the store has not answered, and when its block ends.
+    /// An edit that the store has not answered, and the end of its block.
     Waiting(WaitingEdit, Option<End>),
-    /// The store has answered edits up to this one.
+    /// The number up to which the store has answered edits.
     Answered(u64),
-    /// How far this host has counted towards the store.
+    /// The numbers of this host's gossip.
     Numbers(Numbers),
 }
 
-/// What notes say together, in times of the kernel's clock of this boot.
+/// The state that all notes give, in times of the kernel's clock of this boot.
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct KeptState {
     clock: BootClock,
@@ -89,43 +89,43 @@ pub(in crate::daemon) struct KeptState {
     said: BTreeMap<Prefix, Saying>,
     waiting: BTreeMap<u64, WaitingEdit>,
     numbers: Numbers,
-    /// What a boot between the writing and now made of blocks that end.
+    /// The effect on blocks that end of a boot between the writing and now.
     reboot: Reboot,
-    /// What builds knew that did not mark the cluster's blocks on the list: those, and blocks of this host behind them.
+    /// Blocks of the cluster that an older build did not mark on the list; `hidden` are blocks of this host behind them.
     unmarked: Vec<Prefix>,
     hidden: Vec<(String, Option<u64>, String)>,
     forced: Vec<String>,
 }
 
-/// What a boot made of blocks that end, by the wall clock: nothing else says how long a host was down.
+/// The effect of a boot on blocks that end, by the wall clock: nothing else tells how long a host was down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::daemon) struct Reboot {
-    /// Prefixes of which a block ended meanwhile.
+    /// Prefixes whose block ended while the host was down.
     pub(in crate::daemon) ended: BTreeSet<Prefix>,
-    /// The latest time that something was written at, in milliseconds since 1970, if the clock is behind that.
+    /// The latest time at which a block was written, in milliseconds since 1970, if the clock is behind it.
     pub(super) written_ms: Option<u64>,
 }
 
 impl BootClock {
-    /// When something ends, by both.
+    /// Returns the end of a block by both clocks.
     pub(in crate::daemon) fn end(&self, until_ns: u64) -> End {
         let left_ms = until_ns.saturating_sub(self.now_ns) / 1_000_000;
         End { ns: until_ns, unix_ms: self.unix_ms.saturating_add(left_ms), left_ms: Some(left_ms) }
     }
 
-    /// By the kernel's clock of this boot.
+    /// Returns an end by the kernel's clock of this boot.
     fn until_ns(&self, end: End, is_this_boot: bool) -> u64 {
         if is_this_boot {
             return end.ns;
         }
-        // A clock that is behind the one that this was written by, as at a boot before the time is known, makes nothing last longer.
+        // If the wall clock is behind the time of writing, as at a boot before the time is known, the block still does not last longer.
         let left_ms = end.unix_ms.saturating_sub(self.unix_ms).min(end.left_ms.unwrap_or(u64::MAX));
         self.now_ns.saturating_add(left_ms.saturating_mul(1_000_000))
     }
 }
 
 impl KeptState {
-    /// The state of a host that has kept nothing.
+    /// Makes the state of a host that has kept nothing.
     pub(in crate::daemon) fn nothing(clock: BootClock) -> Self {
         Self {
             clock,
@@ -140,7 +140,7 @@ impl KeptState {
         }
     }
 
-    /// Adds what an older build wrote down in this boot.
+    /// Adds the state that an older build wrote in this boot.
     pub(super) fn of_older_build(
         self,
         hidden: Vec<(String, Option<u64>, String)>,
@@ -171,7 +171,7 @@ impl KeptState {
                 }
             }
             Note::Waiting(mut waiting, end) => {
-                // One that has run out meanwhile still replaces what was there.
+                // An edit whose block has run out is kept, because it still replaces the record at the store.
                 if let (Some((until_ns, ..)), Some(end)) = (&mut waiting.block, end) {
                     *until_ns = Some(self.clock.until_ns(end, self.is_this_boot).max(1));
                 }
@@ -186,12 +186,12 @@ impl KeptState {
         }
     }
 
-    /// What a boot made of blocks that end.
+    /// Returns the effect of a boot on blocks that end.
     pub(in crate::daemon) fn reboot(&self) -> &Reboot {
         &self.reboot
     }
 
-    /// A block of a prefix with its end by the present clock; none if it is over.
+    /// Returns a block with its end by the present clock; `None` if the block is over.
     fn present(&mut self, prefix: Prefix, block: KeptBlock) -> Option<KeptBlock> {
         let Some(end) = block.until else { return Some(block) };
         let until_ns = self.clock.until_ns(end, self.is_this_boot);
@@ -207,12 +207,12 @@ impl KeptState {
         (!is_over).then(|| KeptBlock { until: Some(self.clock.end(until_ns)), ..block })
     }
 
-    /// Lets go of what the lists and the conversation with the store have by now.
+    /// Drops the state that the lists and gossip have taken over by now.
     pub(super) fn forget_lists(&mut self) {
         (self.said, self.unmarked, self.hidden, self.forced) = Default::default();
     }
 
-    /// What lists that lack it have to be told.
+    /// Returns the edits that restore entries which the lists lack.
     pub(in crate::daemon) fn missing(&self, lists: &Lists) -> Edits {
         let mut edits = Edits::new();
         for (prefix, saying) in &self.said {
@@ -231,7 +231,7 @@ impl KeptState {
         edits
     }
 
-    /// Marks on lists that an older build has left.
+    /// Returns the edits that mark the cluster's blocks on lists of an older build.
     pub(in crate::daemon) fn marks(&self, lists: &Lists) -> Edits {
         let mark = |prefix: &Prefix| {
             let entry = *lists.get(prefix)?;
@@ -240,8 +240,8 @@ impl KeptState {
         self.unmarked.iter().filter_map(mark).collect()
     }
 
-    /// The blocks of the lists that are the cluster's, with the hosts that made them. `host` is this one, to which one counts that is written
-    /// down nowhere.
+    /// Returns the blocks on the lists that are the cluster's, with the hosts that made them. A block without a noted host counts as made on
+    /// `host`, which is this one.
     pub(in crate::daemon) fn inherited(
         &self,
         lists: &Lists,
@@ -257,7 +257,7 @@ impl KeptState {
         of_cluster.filter_map(block).collect()
     }
 
-    /// What the conversation with the store goes on with.
+    /// Returns the state from which gossip goes on.
     pub(in crate::daemon) fn saved(&self) -> Saved {
         let hidden = |(prefix, saying): (&Prefix, &Saying)| {
             let block = saying.block.as_ref().filter(|_| saying.everywhere.is_some())?;
@@ -274,7 +274,7 @@ impl KeptState {
 }
 
 impl Saying {
-    /// What an entry of the lists says, with what it cannot say: `hidden` is the block of this host behind one for all of them.
+    /// Makes the state of a prefix from its entry on the lists, and from what an entry cannot hold: `hidden` is the block of this host behind one for all hosts.
     pub(in crate::daemon) fn new(
         entry: &ListEntry,
         hidden: Option<&HostBlock>,
@@ -338,7 +338,7 @@ pub(in crate::daemon) mod tests {
 
     const NET: &str = "192.0.2.0/24";
 
-    /// What a daemon of the same boot, or of the next one, finds on its list if that is empty.
+    /// Returns the block that a daemon with an empty list restores from these notes.
     fn found(notes: &[Note], clock: &BootClock) -> Option<HostBlock> {
         let mut kept = KeptState::nothing(clock.clone());
         notes.iter().cloned().for_each(|note| kept.learn(note));
@@ -358,7 +358,7 @@ pub(in crate::daemon) mod tests {
             Note::Prefix(NET.to_owned(), Saying::new(&entry, None, None, false, &first)),
         ];
         assert_eq!(found(&notes, &clock("one", 130)), Some(block));
-        // Twenty seconds later by the wall clock, five after the next boot.
+        // It is twenty seconds later by the wall clock, and five seconds after the next boot.
         let next = BootClock { now_ns: 5_000_000_000, ..clock("two", 120) };
         assert_eq!(found(&notes, &next).unwrap().until_ns, Some(45_000_000_000));
         assert_eq!(
@@ -369,7 +369,7 @@ pub(in crate::daemon) mod tests {
         assert_eq!(found(&notes, &clock("one", 161)), None);
     }
 
-    /// A host without a clock of its own begins in 1970, and learns the time later.
+    /// A host without a clock of its own starts in 1970, and learns the time later.
     #[test]
     fn a_boot_with_a_clock_that_is_behind_makes_no_block_last_longer() {
         let first = clock("one", 100);
@@ -401,7 +401,7 @@ pub(in crate::daemon) mod tests {
         assert_eq!(reboot(later), Reboot::default());
         let over = BootClock { now_ns: 5_000_000_000, ..clock("two", 161) };
         assert_eq!(reboot(over.clone()), Reboot { ended: [NET.parse().unwrap()].into(), written_ms: None });
-        // A block that was taken back before the boot has not ended in it.
+        // A block that was removed before the boot did not end while the host was down.
         let mut kept = KeptState::nothing(over);
         let taken_back = Note::Prefix(NET.to_owned(), Saying::default());
         notes.iter().cloned().chain([taken_back]).for_each(|note| kept.learn(note));

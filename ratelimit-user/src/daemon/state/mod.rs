@@ -1,4 +1,4 @@
-//! State that outlives the daemon: policies, notes about lists and reports of attacks on disk, and what they are written as.
+//! State that outlives the daemon: policies, notes about lists and reports of attacks, and their forms on disk.
 
 pub(super) mod archive;
 pub(super) mod attack_records;

@@ -1,7 +1,7 @@
-//! What a restart goes on with, kept in the state directory when it is not simply what the policy file says.
+//! The record of the policy that a restart goes on with, kept in the state directory if it is another one than that of the policy file.
 //!
-//! While an apply waits for confirmation the record holds the policy *before* it: a daemon that is killed then comes back with
-//! the old one. Confirming replaces the record; there is never a moment in which it says neither.
+//! While an apply waits for confirmation the record holds the policy *before* it, so a daemon that is killed then comes back
+//! with the old policy. Confirming replaces the record at once: at every moment it has one of the two policies.
 
 use std::{
     fs::File,
@@ -27,42 +27,42 @@ use crate::{
 
 /// File name in the state directory: the record on one line, its seal on the next.
 const FILE: &str = "policy-in-force.json";
-/// A copy of that file, for when it is damaged.
+/// The file name of the copy of the record, which is used if the record is damaged.
 const COPY: &str = "policy-in-force.copy.json";
-/// Two texts and names. Quoting at most doubles a policy; what the policy file says may be anything, six times as long in
-/// quotes.
+/// The largest size of a record in bytes: two texts and names. JSON at most doubles a policy; the text of the policy file may be
+/// anything, which JSON can make six times as long.
 const MAX_RECORD: u64 = 8 * config::MAX_BYTES + (1 << 20);
 
 /// The policy that a restart goes on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) struct Record<T = Arc<str>> {
-    /// The file its text was read from.
+    /// The file that the text was read from.
     file: String,
     text: T,
-    /// What was set since. Only while waiting: otherwise `limit set` and `user set` end with the daemon.
+    /// Settings made since, kept only while an apply waits: otherwise `limit set` and `user set` end with the daemon.
     set: Vec<(String, String)>,
-    /// The daemon's policy file, and what it said when this was written; `None` if it could not be read.
+    /// The daemon's policy file; `policy_text` is its text when the record was written, `None` if it could not be read.
     policy_file: String,
     policy_text: Option<T>,
     /// The file of the policy that was waiting for confirmation.
     unconfirmed: Option<String>,
 }
 
-/// Why a daemon starts with the policy that it starts with.
+/// Why a daemon starts with a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum ChangeOrigin {
-    /// The policy file says so.
+    /// The policy is that of the policy file.
     PolicyFile,
-    /// The policy file has changed since something else was applied.
+    /// The policy is that of the policy file, which has changed since another one was applied.
     PolicyFileChanged,
     /// The policy was applied, and the policy file has not changed since.
     Applied,
-    /// The policy was in force before this file was applied, which nobody confirmed.
+    /// The policy was in force before the policy in this file was applied, which nobody confirmed.
     NotConfirmed(String),
 }
 
 impl Record {
-    /// A record of `version` beside a policy file that says `policy_text`.
+    /// Makes a record of `version` beside a policy file with the text `policy_text`.
     pub(in crate::daemon) fn new(
         version: &PolicyVersion,
         policy_file: &Path,
@@ -78,27 +78,27 @@ impl Record {
         }
     }
 
-    /// The record for as long as the policy of `file` waits for confirmation.
+    /// Returns the record for as long as the policy in `file` waits for confirmation.
     pub(in crate::daemon) fn while_waiting(self, version: &PolicyVersion, file: &Path) -> Self {
         Self { set: version.set().collect(), unconfirmed: Some(file.display().to_string()), ..self }
     }
 
-    /// Whether the policy file says everything that the record says.
+    /// Whether the policy file has the policy of the record, so that no record is needed.
     pub(in crate::daemon) fn is_superfluous(&self) -> bool {
         self.unconfirmed.is_none() && self.policy_text.as_ref() == Some(&self.text)
     }
 
-    /// Whether a policy file that says this, or that nobody can read, is the one beside which the record counts.
+    /// Whether the record counts beside a policy file with this text, or `None` if the file cannot be read: it must be as it was when the record was written.
     pub(in crate::daemon) fn counts_beside(&self, policy_file: &Path, policy_text: Option<&str>) -> bool {
         self.policy_file == policy_file.display().to_string() && self.policy_text.as_deref() == policy_text
     }
 
-    /// The path of the record in a state directory.
+    /// Returns the path of the record in a state directory.
     pub(in crate::daemon) fn path(state: &Path) -> PathBuf {
         state.join(FILE)
     }
 
-    /// The record of a state directory, if there is one, and what is damaged but could be made up for.
+    /// Reads the record of a state directory, if there is one, with sentences about damage that copies could repair.
     pub(in crate::daemon) fn read(state: &Path) -> Result<(Option<Self>, Vec<String>), Failure> {
         let path = Self::path(state);
         let mut damage = Vec::new();
@@ -135,7 +135,7 @@ impl Record {
         Ok((Some(whole?), damage))
     }
 
-    /// Keeps it, or removes what is kept if the policy file says the same.
+    /// Writes the record, or removes it if the policy file has its policy.
     pub(in crate::daemon) fn keep(self, archive: &mut Archive, state: &Path) -> io::Result<()> {
         if self.is_superfluous() {
             return Self::forget(archive, state);
@@ -155,7 +155,7 @@ impl Record {
     /// Removes the record.
     pub(in crate::daemon) fn forget(archive: &mut Archive, state: &Path) -> io::Result<()> {
         replacement::remove(&Self::path(state))?;
-        // Alone it does not count.
+        // The copy alone does not count, so a failure is ignored.
         let _stays = replacement::remove(&state.join(COPY));
         archive.tidy(&[]);
         Ok(())
@@ -163,7 +163,7 @@ impl Record {
 }
 
 impl<T> Record<T> {
-    /// The record with its texts in another form.
+    /// Returns the record with its texts in another form.
     fn with_texts<U, E>(self, mut form: impl FnMut(T) -> Result<U, E>) -> Result<Record<U>, E> {
         Ok(Record {
             text: form(self.text)?,
@@ -187,7 +187,7 @@ fn unreadable(path: &Path, reason: &str) -> String {
     format!("cannot read {path}: {reason}; without that file the policy file counts alone")
 }
 
-/// A record with its seal.
+/// Returns the bytes of a record with its seal.
 fn closed(record: &Record<Stored>) -> serde_json::Result<Vec<u8>> {
     let mut content = serde_json::to_vec(record)?;
     let seal = serde_json::to_vec(&Seal::of(&content))?;
@@ -197,7 +197,7 @@ fn closed(record: &Record<Stored>) -> serde_json::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// A record that is what was written. One without a seal is an older build's: it is taken as it is.
+/// Reads a record, and checks that it is what was written. A record without a seal is of an older build, and is not checked.
 pub(in crate::daemon) fn opened(bytes: &[u8]) -> Result<Record<Stored>, String> {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
     let (record, seal) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -208,7 +208,7 @@ pub(in crate::daemon) fn opened(bytes: &[u8]) -> Result<Record<Stored>, String> 
     serde_json::from_slice(record).map_err(|error| error.to_string())
 }
 
-/// The policy to start with. `policy_text` is what the policy file says now.
+/// Chooses the policy to start with. `policy_text` is the text of the policy file now.
 pub(in crate::daemon) fn choose(
     reader: &mut Reader,
     record: Option<Record>,
@@ -227,7 +227,7 @@ pub(in crate::daemon) fn choose(
         let (version, warnings) = of_file(policy_text)?;
         return Ok((version, warnings, ChangeOrigin::PolicyFileChanged));
     }
-    // Another build may have applied it. The file that it came from may say something else by now.
+    // Another build may have applied the policy of the record, and its file may have changed since.
     let unreadable = |why: Failure| {
         let (kept, policy_file) = (Record::path(state), policy_file.display());
         Failure::new(

@@ -1,4 +1,4 @@
-//! A file that takes the place of another at once: whoever reads it gets the old one or the new one, also after a power cut.
+//! Replaces a file at once: a reader gets the old file or the new one, also after a power cut.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::log;
 
-/// A new content, on disk beside the file that it will replace. Gone if it is not committed.
+/// A new file on disk, beside the file that it will replace. It is removed if it is not committed.
 #[derive(Debug)]
 pub(in crate::daemon) struct Replacement {
     target: PathBuf,
@@ -17,8 +17,8 @@ pub(in crate::daemon) struct Replacement {
 }
 
 impl Replacement {
-    /// Writes the content beside the target, with the target's mode and owner, or for us alone if there is none. A link
-    /// stays a link: what it points to is replaced.
+    /// Writes the content beside the target, with the target's mode and owner, or with mode 0600 if there is no target. A symbolic
+    /// link stays a link: the file that it points to is replaced.
     pub(in crate::daemon) fn prepare(target: &Path, content: &[u8]) -> io::Result<Self> {
         let target = fs::canonicalize(target).or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(target.to_owned()),
@@ -26,7 +26,7 @@ impl Replacement {
         })?;
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
         let temporary = target.with_file_name(format!(".{name}.ratelimit-{}", std::process::id()));
-        // What an earlier process of the same number left behind.
+        // An earlier process with the same id may have left this file.
         let _absent = fs::remove_file(&temporary);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let replacement = Self { target, temporary: Some(temporary) };
@@ -58,7 +58,7 @@ impl Drop for Replacement {
     }
 }
 
-/// Makes a file go for good. One that is not there is gone.
+/// Removes a file, also on disk. A file that does not exist counts as removed.
 pub(in crate::daemon) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -70,8 +70,8 @@ pub(in crate::daemon) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A name is on disk when its directory is. The change has been made by then: if this fails, only a power cut could undo it,
-/// and saying that it was not made would be wrong.
+/// Writes the directory of a file to disk, which makes a change of its name last. A failure is only logged: the change has been
+/// made, and only a power cut could undo it.
 pub(super) fn sync_directory(path: &Path) {
     let Some(parent) = path.parent() else { return };
     if let Err(error) = File::open(parent).and_then(|directory| directory.sync_all()) {
@@ -85,7 +85,7 @@ pub(in crate::daemon) mod tests {
 
     use super::*;
 
-    /// A directory of its own for a test; gone with the value.
+    /// A directory for one test; dropping the value removes it.
     pub(in crate::daemon) struct Dir(pub(in crate::daemon) PathBuf);
 
     impl Dir {

@@ -1,11 +1,11 @@
-//! Length and hash of what is kept in a file: whether it is what was written. Against damage, not against whoever can write there.
+//! The seal of a file: the length and hash of its content, which show whether it is what was written. It protects against damage, not against whoever can write there.
 
 use std::hash::Hasher as _;
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-/// What a text was when it was written.
+/// The length and hash of a text when it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::daemon) struct Seal {
     bytes: u64,
@@ -14,12 +14,12 @@ pub(in crate::daemon) struct Seal {
 }
 
 impl Seal {
-    /// Of what is about to be written.
+    /// Returns the seal of a content.
     pub(in crate::daemon) fn of(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, hash: digits(content) }
     }
 
-    /// Whether this is what was written; otherwise what is wrong, as a sentence about a file.
+    /// Checks that a content is what was written; otherwise returns what is wrong, as a sentence about a file.
     pub(in crate::daemon) fn check(&self, content: &[u8]) -> Result<(), String> {
         let found = content.len() as u64;
         if found != self.bytes {
@@ -32,7 +32,7 @@ impl Seal {
     }
 }
 
-/// The hash of a text as 16 digits.
+/// Returns the hash of a text as 16 hexadecimal digits.
 pub(in crate::daemon) fn digits(content: &[u8]) -> String {
     let mut hasher = SipHasher13::new_with_keys(0, 0);
     hasher.write(content);

@@ -1,4 +1,4 @@
-//! The state directory: the control socket, and a lock so that there is one daemon per directory. `ratelimit serve` has the lock alone.
+//! The state directory: it has the control socket, and a lock so that there is one daemon per directory. `ratelimit serve` uses only the lock.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -16,33 +16,33 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    /// Held, not read: the kernel lets go of the lock when the process ends, however it ends.
+    /// The locked file. The kernel releases the lock when the process ends, however it ends.
     _lock: File,
 }
 
 impl StateDir {
-    /// Makes the directory if need be, and locks it.
+    /// Makes the directory if it is missing, and locks it.
     pub(crate) fn claim(path: &Path) -> Result<Self, Failure> {
         Ok(Self { path: path.to_owned(), _lock: lock(path, "state directory", "--state")? })
     }
 
-    /// Where the control socket is.
+    /// Returns the path of the control socket.
     pub(in crate::daemon) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
 
-    /// The directory itself.
+    /// Returns the path of the directory.
     pub(in crate::daemon) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Makes a directory if need be, and locks it for as long as the file is open. `what` it is and which `option` names it, for messages.
+/// Makes a directory if it is missing, and locks it for as long as the returned file is open. Messages call it `what`, and name the `option` for it.
 pub(in crate::daemon) fn lock(path: &Path, what: &str, option: &str) -> Result<File, Failure> {
     let failed = |action: &str, error: &io::Error| {
         let code = match error.kind() {
             io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
-            // A file in its place, or a path that cannot be one.
+            // A file is in its place, or the path cannot be a directory.
             _ => ExitCode::Usage,
         };
         Failure::new(code, format!("cannot {action} {}: {error}", path.display()))
@@ -52,7 +52,7 @@ pub(in crate::daemon) fn lock(path: &Path, what: &str, option: &str) -> Result<F
         .mode(0o700)
         .create(path)
         .map_err(|e| failed(&format!("make the {what}"), &e))?;
-    // Another user who can write there must not make us open, let alone empty, another file.
+    // Another user who can write there must not make us open, or even empty, another file through a link.
     let lock = OpenOptions::new()
         .write(true)
         .create(true)
@@ -61,7 +61,7 @@ pub(in crate::daemon) fn lock(path: &Path, what: &str, option: &str) -> Result<F
         .custom_flags(libc::O_NOFOLLOW)
         .open(path.join(LOCK))
         .map_err(|e| failed(&format!("write in the {what}"), &e))?;
-    // Whoever may read it may lock it as well; an earlier build made it for everybody.
+    // Whoever may read the file may lock it; an earlier build made it readable for everybody.
     lock.set_permissions(fs::Permissions::from_mode(0o600))
         .map_err(|e| failed(&format!("keep others out of the lock of the {what}"), &e))?;
     match lock.try_lock() {
@@ -76,7 +76,7 @@ pub(in crate::daemon) fn lock(path: &Path, what: &str, option: &str) -> Result<F
 
 impl Drop for StateDir {
     fn drop(&mut self) {
-        // A socket that nobody listens on would only confuse.
+        // A socket without a listener would only confuse.
         let _absent = fs::remove_file(self.socket());
     }
 }

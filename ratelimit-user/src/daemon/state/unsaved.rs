@@ -1,4 +1,4 @@
-//! What was set and not saved: it ends with the daemon that it was said to, and the next one says so.
+//! Settings without `--save`: they end with the daemon, and the next daemon logs which ones are lost.
 
 use std::{
     fs, io,
@@ -14,12 +14,12 @@ use crate::log;
 /// File name in the state directory.
 const FILE: &str = "unsaved.json";
 
-/// The file that says what is not saved.
+/// Returns the path of the file with the unsaved settings.
 pub(in crate::daemon) fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }
 
-/// Writes down which limits are set and not saved.
+/// Writes the unsaved settings to the file, or removes it if there are none.
 pub(in crate::daemon) fn note(state: &Path, set: &[(String, String)]) -> io::Result<()> {
     let path = path(state);
     if set.is_empty() {
@@ -28,17 +28,17 @@ pub(in crate::daemon) fn note(state: &Path, set: &[(String, String)]) -> io::Res
     Replacement::prepare(&path, &serde_json::to_vec(set)?)?.commit()
 }
 
-/// Says what the daemon before had been told and this one was not.
+/// Logs the unsaved settings of the daemon before that this one does not have.
 pub(in crate::daemon) fn say_lost(state: &Path, version: &PolicyVersion) {
     let path = path(state);
     let Ok(text) = fs::read(&path) else { return };
     let set: Vec<(String, String)> = serde_json::from_slice(&text).unwrap_or_default();
     lost(&set, version).iter().for_each(log::warning);
-    // What has been said need not be said again.
+    // The file is removed, because each loss is logged once.
     let _gone = replacement::remove(&path);
 }
 
-/// A sentence for each setting that is another one now.
+/// Returns a sentence for each setting that has another value now.
 fn lost(set: &[(String, String)], version: &PolicyVersion) -> Vec<String> {
     let now = |name: &str| version.policy().value(&version.policy().setting(name).ok()?);
     set.iter()

@@ -1,4 +1,4 @@
-//! One policy that was or is in force: its text, the file it came from, and what was set since.
+//! A version of the policy: its text, the file it came from, and the settings made since.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,19 +11,19 @@ use crate::{
     policy::{Policy, Setting},
 };
 
-/// A policy with its history. Cheap to keep: the text and what is long in a policy are shared.
+/// A policy with its text and settings. Copies are cheap, because the text and the long parts of a policy are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::daemon) struct PolicyVersion {
     file: PathBuf,
     text: Arc<str>,
     as_read: Policy,
     policy: Policy,
-    /// What was set since, each once, in an order in which it can be set again: a list before the limits in it.
+    /// Settings made since, each once, in an order in which they can be made again: a list before the limits in it.
     set: Vec<(Setting, String)>,
 }
 
 impl PolicyVersion {
-    /// The policy of a text, and what the operator should know about it.
+    /// Reads the policy of a text, with warnings for the operator.
     pub(in crate::daemon) fn parse(
         reader: &mut Reader,
         file: &Path,
@@ -41,45 +41,45 @@ impl PolicyVersion {
         Ok((version, loaded.warnings))
     }
 
-    /// The file that the text was read from.
+    /// Returns the file that the text was read from.
     pub(in crate::daemon) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The text, as it was read.
+    /// Returns the text, as it was read.
     pub(in crate::daemon) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text, shared instead of copied.
+    /// Returns the text, shared instead of copied.
     pub(super) fn shared_text(&self) -> Arc<str> {
         Arc::clone(&self.text)
     }
 
-    /// What the text means, limits set since included.
+    /// Returns the policy, with the settings made since.
     pub(in crate::daemon) fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What the text alone means.
+    /// Returns the policy of the text alone.
     pub(in crate::daemon) fn as_read(&self) -> &Policy {
         &self.as_read
     }
 
-    /// What was set since it was read, as it can be typed.
+    /// Returns the settings made since the text was read, as they can be typed.
     pub(in crate::daemon) fn set(&self) -> impl Iterator<Item = (String, String)> {
         self.set.iter().map(|(setting, value)| (setting.to_string(), value.clone()))
     }
 
-    /// Whether something was set since it was read.
+    /// Whether settings were made since the text was read.
     pub(in crate::daemon) fn is_changed(&self) -> bool {
         !self.set.is_empty()
     }
 
-    /// The version with one setting changed.
+    /// Returns the version with one setting changed.
     pub(in crate::daemon) fn with(&self, setting: &Setting, value: &str) -> Result<Self, Failure> {
         let policy = self.policy.with(setting, value).map_err(Failure::usage)?;
-        // A user that leaves the limits of its plan has a whole list of its own.
+        // A user whose limit differs from its plan gets a whole list of its own.
         let setting = match setting.list() {
             Some(list) if self.policy.inherited(list).is_some() => Setting::List(list.clone()),
             _ => setting.clone(),
@@ -96,7 +96,7 @@ impl PolicyVersion {
         Ok(next)
     }
 
-    /// The version with every setting changed that was written down.
+    /// Returns the version with all given settings changed.
     pub(in crate::daemon) fn with_all(self, set: &[(String, String)]) -> Result<Self, Failure> {
         set.iter().try_fold(self, |version, (name, value)| {
             let setting = version.policy.setting(name).map_err(Failure::usage)?;
@@ -104,19 +104,19 @@ impl PolicyVersion {
         })
     }
 
-    /// The version with a text that was written since. Settings that the text has now are no changes any more.
+    /// Returns the version with a new text. Settings that the text has now are no longer kept.
     pub(in crate::daemon) fn with_text(&self, text: &str) -> Result<Self, LoadError> {
         let (read, _) = Self::parse(&mut Reader::default(), &self.file, text)?;
         let mut next = Self { policy: self.policy.clone(), set: self.set.clone(), ..read };
         next.set.retain(|(setting, _)| next.as_read.value(setting) != next.policy.value(setting));
-        // A list that was set before one of its limits was says that one too.
+        // A list that was set before one of its limits must include the later value of that limit.
         for (setting, value) in &mut next.set {
             *value = next.policy.value(setting).unwrap_or_default();
         }
         Ok(next)
     }
 
-    /// A few words for messages.
+    /// Describes the version in a few words for messages.
     pub(in crate::daemon) fn describe(&self) -> String {
         let mut words = self.file.display().to_string();
         for (setting, value) in &self.set {

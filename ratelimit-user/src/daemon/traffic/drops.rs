@@ -1,4 +1,4 @@
-//! Refused packets on their way from the kernel to whoever wants to know.
+//! Passes drop events from the kernel on to `watch`, `explain` and the detector of attacks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
     policy::Policy,
 };
 
-/// How often the kernel's ring buffer is read. It has room for what 46 CPUs may tell in this time.
+/// How often the kernel's ring buffer is read. It has room for the events that 46 CPUs may report in this time.
 pub(in crate::daemon) const READ_EVERY: Duration = Duration::from_millis(100);
-/// How far a watcher may be behind, in packets.
+/// How many drop events a watcher may be behind.
 const BACKLOG: usize = 4096;
 
-/// What is known of single refused packets.
+/// Drop events: the ring that they come from, the recent ones, and the watchers.
 #[derive(Debug)]
 pub(in crate::daemon) struct Drops {
     ring: Option<DropRing>,
@@ -33,12 +33,12 @@ impl Drops {
         Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace }
     }
 
-    /// Drop events from now on.
+    /// Returns a stream of drop events, from now on.
     pub(in crate::daemon) fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
         self.watchers.subscribe()
     }
 
-    /// Takes in what the kernel program has told: remembers it, and tells those who watch and whoever else wants to know.
+    /// Reads the drop events of the kernel program: remembers each one, sends it to watchers, and calls `tell` with it.
     pub(in crate::daemon) fn take_in(
         &mut self,
         policy: &Policy,

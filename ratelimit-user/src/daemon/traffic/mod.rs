@@ -1,6 +1,6 @@
-//! Looks at the traffic while somebody wants to see it: samples ten times a second, a view once a second.
+//! Looks at the traffic while somebody wants to see it: reads samples ten times a second, and makes a view once a second.
 //!
-//! A thread of its own, which ends ten seconds after the last one has looked away. From then on no frame is copied, and nothing is read.
+//! This happens on a thread of its own, which ends ten seconds after the last reader has gone. From then on no frame is copied, and nothing is read.
 
 pub(super) mod drops;
 pub(super) mod trace;
@@ -32,50 +32,50 @@ use crate::{
     },
 };
 
-/// How long an epoch of the sampler is. Its budget is meant for this time.
+/// The length of an epoch of the sampler, for which its budget is meant.
 const EPOCH: Duration = Duration::from_millis(100);
-/// Epochs in a view.
+/// The number of epochs in a view.
 const EPOCHS: u32 = 10;
-/// How long views are made for nobody, so that somebody who asks once a second does not begin anew each time.
+/// How long views go on without a reader, so that a reader that asks once a second does not begin anew each time.
 const GRACE: Duration = Duration::from_secs(10);
-/// Samples that one view is made of, at most. The sampler's budget is a tenth of this.
+/// The largest number of samples in one view. The sampler's budget is a tenth of it.
 const MOST_SAMPLES: usize = 200_000;
-/// How long to wait before buffers that could not be opened are tried again.
+/// The pause before buffers that could not be opened are tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Epochs of samples that somebody who counts them may be behind.
+/// How many epochs a reader of samples may be behind.
 const EPOCHS_BEHIND: usize = 16;
-/// Stack of the thread. What the kernel has of a policy is hundreds of kilobytes, and a build that is not optimised has several copies of it there.
+/// The stack of the thread in bytes. The kernel's policy has hundreds of kilobytes, and a build that is not optimised has several copies of it on the stack.
 const STACK: usize = 16 << 20;
-/// How far somebody who takes copies of frames may be behind, in frames.
+/// How many frames a reader of copies may be behind.
 const BACKLOG: usize = 8_192;
 
-/// A sampled frame as it was copied.
+/// A copy of a sampled frame.
 #[derive(Clone, Debug)]
 pub(super) struct CopiedFrame {
-    /// What the kernel program says of it.
+    /// The kernel program's header about the frame.
     pub(super) header: SampleHeader,
     /// The first bytes of the frame.
     pub(super) bytes: Box<[u8]>,
 }
 
-/// What was sampled in one epoch.
+/// The samples of one epoch.
 #[derive(Clone, Debug)]
 pub(super) struct EpochSamples {
     /// The sampled frames.
     pub(super) samples: Vec<Sampled>,
-    /// Samples that were lost.
+    /// The number of samples that were lost.
     pub(super) lost: u64,
 }
 
-/// The readers of live traffic (`top`, `watch`, the dashboard) and what they are sent.
+/// The channels to readers of live traffic (`top`, `watch`, the dashboard), and the sampler.
 #[derive(Debug)]
 pub(super) struct Traffic {
     views: watch::Sender<Option<Arc<StatsView>>>,
     copies: broadcast::Sender<Arc<CopiedFrame>>,
     epochs: broadcast::Sender<Arc<EpochSamples>>,
-    /// Why frames cannot be sampled, since somebody last looked.
+    /// Why frames could not be sampled the last time that somebody looked.
     problem: Mutex<Option<String>>,
-    /// The maps of the sampler; with the thread while that runs.
+    /// The maps of the sampler; `None` while the thread has them.
     samples: Mutex<Option<Samples>>,
 }
 
@@ -86,13 +86,13 @@ impl Traffic {
         Arc::new(Self { views, copies, epochs, problem: Mutex::default(), samples: Mutex::new(samples) })
     }
 
-    /// The way in for those who want views.
+    /// Returns the feed for readers of views.
     pub(super) fn feed(self: &Arc<Self>, host: &Arc<impl ViewSource>) -> ViewFeed {
         let (traffic, host) = (Arc::clone(self), watched(host));
         ViewFeed::new(move || traffic.look(&host))
     }
 
-    /// Copies of sampled frames, from now on.
+    /// Returns a stream of copies of sampled frames, from now on.
     pub(super) fn copies(
         self: &Arc<Self>,
         host: &Arc<impl ViewSource>,
@@ -103,7 +103,7 @@ impl Traffic {
         copies
     }
 
-    /// Everything that is sampled, epoch by epoch, from now on.
+    /// Returns a stream of all samples, epoch by epoch, from now on.
     pub(super) fn epochs(
         self: &Arc<Self>,
         host: &Arc<impl ViewSource>,
@@ -114,12 +114,12 @@ impl Traffic {
         epochs
     }
 
-    /// Why frames cannot be sampled, if that was tried and failed.
+    /// Returns why frames cannot be sampled, if that was tried and failed.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes down whether frames can be sampled, and says once that they cannot.
+    /// Notes whether frames can be sampled, and logs each change.
     fn note(&self, problem: Option<&str>) {
         let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_deref() != problem {
@@ -132,7 +132,7 @@ impl Traffic {
     }
 
     fn look(self: &Arc<Self>, host: &Weak<dyn ViewSource>) -> Views {
-        // Under the lock: the thread ends only while nobody holds it and nobody looks.
+        // The lock is held: the thread ends only under the lock, when nobody looks.
         let mut samples = self.samples();
         let views = self.views.subscribe();
         self.begin(&mut samples, host);
@@ -165,17 +165,17 @@ impl Traffic {
         loop {
             self.watch(&mut samples, host);
             let mut place = self.samples();
-            // Somebody may have come in the last moment, and found no samples to begin with.
+            // A reader may have come in the last moment, when the thread still had the maps.
             if host.strong_count() == 0 || !self.is_looked_at() {
                 *place = Some(samples);
-                // What was seen long ago is nothing to go by.
+                // The last view is dropped, because a later reader must not get an old one.
                 self.views.send_replace(None);
                 return;
             }
         }
     }
 
-    /// Makes views until nobody has looked for a while, or buffers have to be opened anew.
+    /// Makes views until nobody has looked for a while, or until buffers have to be opened anew.
     fn watch(&self, samples: &mut Samples, host: &Weak<dyn ViewSource>) {
         let opened = samples.open();
         let problem = opened.as_ref().err().map(ToString::to_string);
@@ -195,7 +195,7 @@ impl Traffic {
                 }
                 before = after;
             } else {
-                // Counters are read for views alone: they are read again when somebody wants one.
+                // Counters are read only for views, and again when somebody wants one.
                 before.at = Instant::now();
             }
             if self.is_looked_at() {
@@ -209,14 +209,14 @@ impl Traffic {
                 last_viewed = Instant::now();
             }
             let is_outdated = open.as_ref().is_some_and(OpenSamples::is_outdated);
-            // A CPU has come or gone: all buffers are opened anew. So are those that could not be opened.
+            // All buffers are opened anew if a CPU has come or gone, or if they could not be opened before.
             if is_outdated || (open.is_none() && began.elapsed() >= TRY_AGAIN) {
                 return;
             }
         }
     }
 
-    /// Takes samples until a moment, epoch by epoch. Answers them if they are wanted, and how many were lost.
+    /// Takes samples until a moment, epoch by epoch. Returns the samples, if they are wanted, and how many were lost.
     fn sample(
         &self,
         mut open: Option<&mut OpenSamples<'_>>,
@@ -264,12 +264,12 @@ impl Traffic {
     }
 }
 
-/// What views are made of: the running host.
+/// The source of views: the running host.
 pub(super) trait ViewSource: Send + Sync + 'static {
-    /// What is in force now.
+    /// Returns the policy in force, and the counters to read.
     fn look(&self) -> ViewedHost;
 
-    /// Fills in what the rows of a view have left of their limits. What cannot be read is left out.
+    /// Fills in how much the rows of a view have left of their limits. Values that cannot be read are left out.
     fn fill_in(&self, view: &mut StatsView);
 }
 
@@ -277,7 +277,7 @@ fn watched<H: ViewSource>(host: &Arc<H>) -> Weak<dyn ViewSource> {
     Arc::<H>::downgrade(host)
 }
 
-/// What is in force at one moment, and the counters to be read.
+/// The policy and services in force at one moment, and the counters to read.
 pub(super) struct ViewedHost {
     pub(super) meters: Meters,
     pub(super) services: Places,
@@ -285,7 +285,7 @@ pub(super) struct ViewedHost {
     pub(super) attack_state: &'static str,
 }
 
-/// The host at one moment.
+/// The host and its counters at one moment.
 struct HostSnapshot {
     at: Instant,
     seen: ViewedHost,
@@ -293,10 +293,10 @@ struct HostSnapshot {
 }
 
 impl HostSnapshot {
-    /// `None` if the daemon is gone.
+    /// Takes a snapshot; `None` if the daemon is gone.
     fn take(host: &Weak<dyn ViewSource>) -> Option<Self> {
         let seen = host.upgrade()?.look();
-        // Beside the lock: thousands of system calls where there are many services.
+        // The counters are read without the lock of the host: many services take thousands of system calls.
         let counters = seen.snapshot().ok();
         Some(Self { at: Instant::now(), seen, counters })
     }

@@ -1,4 +1,4 @@
-//! `run --trace`: every verdict of the kernel program as a line on standard output.
+//! Writes every verdict of the kernel program as a line on standard output, for `run --trace`.
 
 use std::{
     io::{self, Write as _},
@@ -15,10 +15,10 @@ use crate::{
     failure::{ExitCode, Failure},
 };
 
-/// How often the log is read. Its buffer has room for about a thousand lines; what does not fit is lost.
+/// How often the log is read. Its buffer has room for about a thousand lines; further lines are lost.
 const READ_EVERY: Duration = Duration::from_millis(20);
 
-/// The thread that writes the lines. It ends with the process: a reader that does not keep up holds up nobody else.
+/// A handle to the thread that writes the lines. The thread ends with the process; a slow reader of standard output holds up nothing else.
 #[derive(Debug)]
 pub(in crate::daemon) struct Trace {
     services: Arc<Mutex<Places>>,
@@ -56,7 +56,7 @@ impl Trace {
     }
 }
 
-/// A verdict for people: `drop 192.0.2.7 web limit_packets, 60 bytes`.
+/// Returns the line about a verdict: `drop 192.0.2.7 web limit_packets, 60 bytes`.
 fn line(traced: &TracedVerdict, services: &Places) -> String {
     let verdict = match (traced.verdict, traced.fate) {
         (Verdict::Pass, Fate::Waived) => "pass (would drop)",

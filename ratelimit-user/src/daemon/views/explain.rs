@@ -1,4 +1,4 @@
-//! Why an address is treated as it is, on the running host.
+//! Explains on the running host why packets of an address pass or are refused.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::{
     policy::{Policy, Service},
 };
 
-/// Reads everything that is remembered of an address and says what it means.
+/// Reads the entries about an address from the kernel, and returns the explanation.
 pub(in crate::daemon) fn explain(
     host: &Host,
     address: IpAddr,
@@ -32,7 +32,7 @@ pub(in crate::daemon) fn explain(
     Ok(Reply::Explanation(Box::new(explanation)))
 }
 
-/// What is in force on the host, with the policy that its kernel has.
+/// Returns the context for an explanation: the policy, names and lists in force, and the policy in the kernel.
 pub(in crate::daemon) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) -> ExplainContext<'h> {
     let EnforcedPolicy { desired, facts, .. } = &host.enforced;
     ExplainContext {

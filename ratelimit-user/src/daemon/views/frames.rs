@@ -1,4 +1,4 @@
-//! Copies of refused frames on their way to whoever watches with `--pcap`.
+//! Passes copies of refused frames to callers of `watch --pcap`.
 
 use std::{
     collections::HashMap,
@@ -20,14 +20,14 @@ use crate::{
     stats::sampled::Sampled,
 };
 
-/// Frames that wait for one watcher. While it does not read, further ones are lost, and counted.
+/// The number of frames that can wait for one watcher. If it does not read, further frames are lost and counted.
 const WAITING: usize = 1024;
-/// How often it is looked whether frames can be sampled.
+/// How often a watcher is told whether frames can be sampled.
 const PROBLEMS_EVERY: Duration = Duration::from_millis(500);
-/// How often names are looked up again.
+/// How long names are used before they are read again.
 const NAMES_LAST: Duration = Duration::from_secs(1);
 
-/// Refused frames that a filter wants, from now on, as long as the receiver is there.
+/// Returns a stream of refused frames that a filter wants, from now on. It ends when the receiver is dropped.
 pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Receiver<Reply> {
     let traffic = Arc::clone(&host.host().traffic);
     let mut copies = traffic.copies(host);
@@ -74,7 +74,7 @@ pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Re
     receiver
 }
 
-/// What gives names to the numbers of a copy.
+/// The names for the numbers in a copy of a frame.
 struct FrameNames {
     read: Instant,
     source: SourcePolicy,
@@ -83,7 +83,7 @@ struct FrameNames {
 }
 
 impl FrameNames {
-    /// `None` if the daemon is gone.
+    /// Reads the names from the host; `None` if the daemon is gone.
     fn read(host: &Weak<HostCell>) -> Option<Self> {
         let host = host.upgrade()?;
         let host = host.host();
@@ -96,7 +96,7 @@ impl FrameNames {
         })
     }
 
-    /// A copy with names, if its frame was refused and somebody wants to see that.
+    /// Returns a copy with names, if its frame was refused and the filter wants it.
     fn refused_frame(&mut self, copy: &CopiedFrame, filter: &Filter) -> Option<RefusedFrame> {
         let header = &copy.header;
         let cause = Cause::of(header.slot, false);
@@ -113,7 +113,7 @@ impl FrameNames {
         let sighting = Sighting {
             time_ns: header.time_ns,
             unix_ms: unix_ns / 1_000_000,
-            // Nobody reads the source of a frame that has none.
+            // This placeholder for a frame without a source is replaced below.
             source: source.unwrap_or(crate::policy::Prefix::ALL_V4),
             reason: cause.reason,
             fate: cause.fate,

@@ -1,4 +1,4 @@
-//! What is told of the host to whoever asks or watches: status, explanations, what is left of limits, frames, and witnesses of attacks.
+//! Views of the host for callers that ask or watch: status, explanations, what is left of limits, frames, and witnesses of attacks.
 
 pub(super) mod explain;
 pub(super) mod frames;

@@ -1,8 +1,8 @@
-//! What views are made of beside counters and samples: what is in force, what sources, users and services have left of their limits, and the hosts
-//! of the cluster.
+//! The parts of views beside counters and samples: the policy in force, what sources, users and services have left of their limits, and the hosts of
+//! the cluster.
 //!
-//! Look-ups of the rows that a view has, once a second and only while somebody looks. A look-up by a program of user space marks no entry of the
-//! table of sources as used, so that it does not change what is evicted.
+//! The rows of a view are looked up once a second, and only while somebody looks. A look-up from user space does not mark an entry of the table of
+//! sources as used, so it does not change which entries are evicted.
 
 use std::net::IpAddr;
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// Rows that are looked up before somebody else may work with the host: about a tenth of a millisecond.
+/// The number of rows that are looked up under one lock of the host, which takes about a tenth of a millisecond.
 const AT_ONCE: usize = 16;
-/// Hosts of a cluster that a view has.
+/// The largest number of hosts in a view.
 const MOST_HOSTS: usize = 256;
 
 impl ViewSource for HostCell {
@@ -89,7 +89,7 @@ fn of_users(host: &Host, talkers: &mut [Talker]) {
     }
 }
 
-/// The address by which everything of a source is found: a source that is a prefix has all its addresses under one key.
+/// Returns the first address of a source. All addresses of a source share one key, so any of them finds its entries.
 fn first_address(source: &str) -> Option<IpAddr> {
     source.split('/').next()?.parse().ok()
 }

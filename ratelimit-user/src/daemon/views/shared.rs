@@ -1,7 +1,7 @@
-//! A look at something that takes a while, made once for all who wait for it.
+//! Shares one slow read (a look) among all callers that wait for it.
 //!
-//! Nobody gets a look that began before they asked. Those who ask while one is being taken wait for the next, and share it: however many there are,
-//! one is being taken at a time, and what it costs is half of one CPU at most.
+//! No caller gets a look that began before it asked. Callers that ask while a look is being taken wait for the next one and share it: however many
+//! callers there are, one look is taken at a time, and looks cost at most half of one CPU.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::failure::{ExitCode, Failure};
 
-/// One look at something that is shared by all who ask while it goes on.
+/// The last look, shared by the callers that waited for it.
 #[derive(Debug)]
 pub(in crate::daemon) struct Shared<T> {
     last: Mutex<Option<SharedLook<T>>>,
@@ -32,19 +32,19 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// What there is to see, not older than this call.
+    /// Returns the result of a look that began after this call.
     pub(in crate::daemon) async fn look<F: Future<Output = Result<T, Failure>>>(
         &self,
         take: impl FnOnce() -> F,
     ) -> Result<T, Failure> {
         let asked = Instant::now();
-        // Callers that wait here are let in one after the other.
+        // Callers wait here, and are let in one after the other.
         let mut last = self.last.lock().await;
         if let Some(look) = &*last {
             if look.begun >= asked {
                 return Ok(look.seen.clone());
             }
-            // As long a pause as the last one took.
+            // The pause after a look is as long as the look took.
             tokio::time::sleep_until((look.begun + 2 * look.took).into()).await;
         }
         let begun = Instant::now();
@@ -54,7 +54,7 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-/// Does something that takes a while on a thread of its own, so that leases, packets' reports and operators do not wait for it.
+/// Does slow work on a thread of its own, so that leases, drop events and operators do not wait for it.
 pub(in crate::daemon) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -89,7 +89,7 @@ mod tests {
             };
             let first = ask();
             tokio::time::sleep(Duration::from_millis(1)).await;
-            // The first look has begun: these twelve need another, and one is enough.
+            // The first look has begun, so these twelve callers need another one, which they share.
             let others: Vec<_> = (0..12).map(|_| ask()).collect();
             assert_eq!(first.await.unwrap(), 1);
             for other in others {

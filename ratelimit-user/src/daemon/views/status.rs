@@ -1,4 +1,4 @@
-//! How the running host is.
+//! Makes the status of the running host.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
     policy::Policy,
 };
 
-/// The status, with the table still to be filled in by whoever reads it.
+/// Returns the status. The caller has to fill in the numbers of the table.
 pub(in crate::daemon) fn status(host: &Host) -> Status {
     let now_ns = probe::now_ns();
     let interfaces = host.interfaces.with(|interfaces| interfaces.statuses());
@@ -67,13 +67,13 @@ pub(in crate::daemon) fn status(host: &Host) -> Status {
     }
 }
 
-/// The express lane, if the kernel tells.
+/// Returns the status of the express lane, if it can be read from the kernel.
 fn lane(host: &Host, now_ns: u64) -> Option<LaneStatus> {
     let opens_ns = host.enforced.maps.lane_opens_ns().ok()?;
     Some(express_lane::status(&host.enforced.desired.policy, opens_ns, now_ns))
 }
 
-/// What does not work as the policy wants it.
+/// Returns warnings about what does not work as the policy wants it.
 fn warned(host: &Host) -> Vec<StatusWarning> {
     let (silence, unpinned) =
         host.interfaces.with(|interfaces| (interfaces.silence(host.policy()), interfaces.unpinned()));
@@ -92,14 +92,14 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
     .concat()
 }
 
-/// The sentence that nobody can see who sends, and why.
+/// Returns the sentence that frames cannot be sampled, and why.
 fn unsampled(problem: &str) -> String {
     format!(
         "frames cannot be sampled, so that top, attack reports and watch --pcap have no sources; it is tried again while somebody looks: {problem}"
     )
 }
 
-/// Interfaces on which the program is slow or gone; their own lines say so in the text.
+/// Returns warnings about interfaces on which the program is slow or gone. The text of `status` shows these in the lines of the interfaces.
 fn not_native(interfaces: &[InterfaceStatus]) -> Vec<StatusWarning> {
     let sentence = |interface: &InterfaceStatus| {
         let note = interface.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
@@ -112,12 +112,12 @@ fn not_native(interfaces: &[InterfaceStatus]) -> Vec<StatusWarning> {
         .concat()
 }
 
-/// Why the store is no help, and what is wrong with it.
+/// Returns why the store does not answer, and the warnings of the cluster.
 fn store_warnings(cluster: &ClusterStatus) -> Vec<String> {
     cluster.problem.iter().chain(&cluster.warnings).cloned().collect()
 }
 
-/// What is on trial, so that nobody takes it for protection.
+/// Returns warnings about a policy or services on trial, so that nobody takes them for protection.
 fn trials(policy: &Policy) -> Vec<StatusWarning> {
     if policy.mode() == Mode::Monitor {
         let sentence =
@@ -128,7 +128,7 @@ fn trials(policy: &Policy) -> Vec<StatusWarning> {
     StatusWarning::of("service_on_trial", on_trial(policy).into_iter().map(sentence))
 }
 
-/// Services whose limits drop nothing.
+/// Returns the services whose limits drop nothing.
 fn on_trial(policy: &Policy) -> Vec<String> {
     let on_trial = policy.services().iter().filter(|service| service.on_limit() == OnLimit::Monitor);
     on_trial.map(|service| service.name().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What the detector of attacks is told: counters once a second, and samples of refused packets while something is attacked or seems to be.
+//! Feeds the detector of attacks: counters once a second, and samples of refused packets while there is an attack or one is about to begin.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ pub(in crate::daemon) async fn follow_samples(host: Arc<HostCell>) {
         loop {
             match timeout(GLANCE, epochs.recv()).await {
                 Ok(Ok(epoch)) => take_in(&mut host.host(), &epoch),
-                // A reader that is too late goes on with what there is: numbers come out too low by what was missed.
+                // A reader that is late goes on with the next epoch; its counts lack the epochs that it missed.
                 Ok(Err(RecvError::Lagged(_))) | Err(_) => {}
                 Ok(Err(RecvError::Closed)) => return,
             }
@@ -88,8 +88,8 @@ fn take_in(host: &mut Host, epoch: &EpochSamples) {
     }
 }
 
-/// As the counters of attacks have it: what a limit refused, whatever became of it then, and SYNs that were answered with cookies. Blocked sources are
-/// no part of what an attack counts.
+/// Whether a sample counts for an attack, as in the counters: its packet was refused by a limit, whatever its fate, or is a SYN that was answered with a
+/// cookie. Packets of blocked sources do not count.
 fn is_refused(sample: &Sampled) -> bool {
     let is_answered = sample.reason == Reason::CookieSent;
     (sample.reason.verdict() == Verdict::Drop || is_answered) && sample.reason != Reason::Blocked

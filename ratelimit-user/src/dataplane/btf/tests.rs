@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 
-/// Type information that is written by hand.
+/// A writer of type information.
 #[derive(Default)]
 struct Written {
     types: Vec<u8>,
@@ -24,7 +24,7 @@ impl Written {
         at
     }
 
-    /// One type, with the words behind it.
+    /// Adds one type, with the words behind its fixed part.
     fn add(&mut self, name: &str, kind: u32, entries: u32, flag: bool, size: u32, rest: &[u32]) {
         let name = self.name(name);
         let info = (u32::from(flag) << 31) | (kind << 24) | entries;
@@ -49,7 +49,7 @@ impl Written {
     }
 }
 
-/// Two structures, the second around the first: with a bit field, a structure without a name, and another name for a type.
+/// Writes type information with a structure in another one, a bit field, a nameless structure, and a typedef.
 fn sample() -> Written {
     let mut written = Written::new();
     written.add("int", INT, 0, false, 4, &[32]); // 1

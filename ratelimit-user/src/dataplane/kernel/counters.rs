@@ -12,18 +12,18 @@ use super::KernelMaps;
 use crate::{dataplane::DataplaneError, stats::Count};
 
 impl KernelMaps {
-    /// Every counter that may have moved, all CPUs added up: those of packets for no service, then those of each service that there
-    /// was since this was loaded.
+    /// Returns every counter that may have moved, summed over all CPUs: those of packets for no service, then those of each service
+    /// that a policy had since the maps were opened.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         read_counts(&self.counters, self.counted.iter().copied())
     }
 
-    /// The counters, to be read without holding up anything else: thousands of system calls where there are many services.
+    /// Returns a handle that reads the counters without holding up other work: many services take thousands of system calls.
     pub fn meters(&self) -> Meters {
         Meters { counters: Arc::clone(&self.counters), services: self.counted.iter().copied().collect() }
     }
 
-    /// Frames and bytes by reason, all services and CPUs added up, without what had another fate than the reason's own.
+    /// Returns frames and bytes by reason, summed over all services and CPUs. Frames whose fate was not decided by their reason are left out.
     pub fn counters(&self) -> Result<Vec<(Reason, Counter)>, DataplaneError> {
         let mut sums: Vec<(Reason, Counter)> =
             Reason::ALL.iter().map(|reason| (*reason, Counter { packets: 0, bytes: 0 })).collect();
@@ -35,7 +35,7 @@ impl KernelMaps {
         Ok(sums)
     }
 
-    /// Frames that ended with a reason, all services and CPUs added up, without what had another fate than the reason's own.
+    /// Returns the frames that ended with a reason, summed over all services and CPUs. Frames whose fate was not decided by their reason are left out.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
         self.counted
             .iter()
@@ -48,14 +48,14 @@ impl KernelMaps {
     }
 }
 
-/// The counters of some services.
+/// A handle to the counters of some services.
 pub struct Meters {
     counters: Arc<PerCpuArray<MapData, Counter>>,
     services: Vec<u32>,
 }
 
 impl Meters {
-    /// Every counter, all CPUs added up.
+    /// Reads every counter, summed over all CPUs.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         read_counts(&self.counters, self.services.iter().copied())
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Meters {
     }
 }
 
-/// Every counter of these services, all CPUs added up. Service 0 is packets for none.
+/// Reads every counter of the given services, summed over all CPUs. Service 0 stands for packets of no service.
 pub(in crate::dataplane) fn read_counts(
     counters: &PerCpuArray<MapData, Counter>,
     services: impl Iterator<Item = u32>,
@@ -76,7 +76,7 @@ pub(in crate::dataplane) fn read_counts(
     let mut counts = Vec::new();
     for service in services {
         for reason in Reason::ALL.iter().copied() {
-            // Other fates are for what would be dropped.
+            // Only frames that a reason drops can have another fate.
             let dropped = reason.verdict() == Verdict::Drop;
             for fate in Fate::ALL.into_iter().filter(|fate| dropped || *fate == Fate::Decided) {
                 let counter = read_counter(counters, slot(service, reason, fate))?;

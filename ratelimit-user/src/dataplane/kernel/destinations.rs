@@ -1,4 +1,4 @@
-//! The destinations that divide ports between services.
+//! The table of destinations, which divides ports between services.
 
 use aya::maps::{LpmTrie, MapData, lpm_trie::Key};
 use ratelimit_common::abi::destination::{DestinationKey, MAX_DESTINATIONS};
@@ -6,12 +6,12 @@ use ratelimit_common::abi::destination::{DestinationKey, MAX_DESTINATIONS};
 use super::KernelMaps;
 use crate::{compile::Desired, dataplane::DataplaneError};
 
-/// The kernel takes tries with this flag only (BPF_F_NO_PREALLOC).
+/// The flag BPF_F_NO_PREALLOC, without which the kernel refuses tries.
 const NO_PREALLOC: u32 = 1;
 
 impl KernelMaps {
-    /// Writes a policy's destinations into a table of their own: nobody reads it before the policy that refers to it is in force, and a
-    /// failure leaves nothing to undo. A policy without any never asks.
+    /// Writes the destinations of a policy into a new table. Packets read it only once the policy that refers to it is in force, so a
+    /// failure leaves nothing to undo. A policy without destinations needs no table.
     pub(super) fn write_destinations(&mut self, desired: &Desired) -> Result<(), DataplaneError> {
         if desired.destinations.is_empty() {
             return Ok(());

@@ -1,15 +1,15 @@
 //! The express lane's switches, and its copy of the policy.
 //!
-//! The lane refuses what the limiter has refused a moment ago without asking the lists or the map of the policy. So it is closed while either
-//! changes:
+//! The lane refuses packets of sources that the limiter refused a moment ago, without a look at the lists or the map of the policy. So the lane
+//! is closed while either changes:
 //!
-//! - The policy: closed, then the new policy is put in force, for which the kernel waits until every packet under way is done; then the copy
-//!   is written, and the lane opens again. A daemon that is killed in between leaves it closed, and the limiter does everything.
-//! - A list: closed to the family from before a change that lets somebody pass until whatever the limiter remembered before it is over. A block
-//!   that comes, and one that has run out and goes, let nobody pass: a feed of blocks leaves the lane open. Until what was remembered before a
-//!   block is over, a packet may be counted under the limit that refused its source before.
-//! - What a list says of an address must hold for everything that the policy takes for one source with it: with an entry for a single IPv6
-//!   address and sources of 64 bits, the lane is closed to IPv6.
+//! - The policy: the lane is closed, and the new policy is put in force, for which the kernel waits until every packet under way is done; then
+//!   the copy is written, and the lane opens again. A daemon that is killed in between leaves the lane closed, and the limiter does everything.
+//! - A list: the lane is closed to a family before a change that lets a source pass, until the negative entries from before the change have
+//!   ended. A new block, and the removal of a block that has run out, let no source pass, so a feed of blocks leaves the lane open. Until the
+//!   negative entries from before a block have ended, a packet may be counted under the limit that refused its source before.
+//! - An entry of a list must hold for a whole source: with an entry for a single IPv6 address and sources of 64 bits, the lane is closed to
+//!   IPv6.
 
 use std::{
     thread,
@@ -35,19 +35,20 @@ use crate::{
     dataplane::{DataplaneError, probe},
 };
 
-/// The lane as the daemon knows it.
+/// The state of the lane in the daemon.
 pub(super) struct LaneKeeper {
     switches: Array<MapData, Switches>,
     copy: Array<MapData, abi::Policy>,
     tracked: Array<MapData, [u64; CELL_BIT_WORDS]>,
     lengths: ListedLengths,
-    /// Leading bits of an IPv4 address, and of an IPv6 address, that the policy in force takes for one source. `None`: no policy is known.
+    /// Leading bits of an IPv4 and of an IPv6 address that make a source under the policy in force; `None` if no policy is known.
     source_bits: Option<[u32; 2]>,
     /// When the lane was last closed for a change of policy.
     closed_at: Option<Instant>,
 }
 
-/// What lies between two changes of policy at least: names of negative entries repeat after so many, and by then all of the first must be over.
+/// The least time between two changes of policy: the names of negative entries repeat after `NEGATIVE_PERIOD` changes, and by then all entries under the first
+/// name must have ended.
 const BETWEEN_CHANGES: Duration =
     Duration::from_nanos((LONGEST_NEGATIVE_ENTRY_Q8 >> gcra::TIME_FRAC_BITS) / NEGATIVE_PERIOD + 1);
 
@@ -61,7 +62,7 @@ impl LaneKeeper {
         Self { switches, copy, tracked, lengths, source_bits: None, closed_at: None }
     }
 
-    /// Closes the lane for a change of policy, two milliseconds after the last one at the earliest.
+    /// Closes the lane for a change of policy. Waits until [`BETWEEN_CHANGES`] has passed since the last change.
     pub(super) fn close(&mut self) -> Result<(), DataplaneError> {
         if let Some(closed_at) = self.closed_at {
             thread::sleep(BETWEEN_CHANGES.saturating_sub(closed_at.elapsed()));
@@ -71,8 +72,8 @@ impl LaneKeeper {
         self.write(Switches { express: 0, ..now })
     }
 
-    /// Opens the lane under the policy that is in force now, if that policy can have one. The lane must be closed, or the policy be
-    /// the one that the lane has.
+    /// Opens the lane under the policy in force, if that policy can have one. The lane must be closed, or its copy must already be of this
+    /// policy.
     pub(super) fn open(&mut self, policy: &abi::Policy) -> Result<(), DataplaneError> {
         let bits = source_bits(policy);
         self.source_bits = Some(bits);
@@ -90,7 +91,7 @@ impl LaneKeeper {
                 .set(0, copy.as_ref(), 0)
                 .map_err(DataplaneError::map("copy the policy for the express lane"))?;
             if policy.source.set.tracked_until_q8 != 0 {
-                // Entries from before there was a prefilter may be behind any cell, and the lane goes by the bits of cells alone.
+                // Any cell may have sources that were entered before the policy had a prefilter, and the lane looks only at the bits of cells.
                 self.tracked
                     .set(0, [u64::MAX; CELL_BIT_WORDS], 0)
                     .map_err(DataplaneError::map("have all cells of the prefilter looked at"))?;
@@ -100,8 +101,8 @@ impl LaneKeeper {
         self.write(now)
     }
 
-    /// Before lists change: those that get entries are asked from now on, and the lane is closed to families in which somebody may pass who did
-    /// not before, or in which a list is about to say something of a part of a source.
+    /// Called before lists change. Packets look at lists that get entries from now on. The lane is closed to a family in which a change may let a
+    /// source pass, or in which an entry is for a part of a source.
     pub(super) fn lists_change(&mut self, lists: &Lists, changes: &[Change]) -> Result<(), DataplaneError> {
         let mut now = self.read()?;
         let now_ns = probe::now_ns();
@@ -119,13 +120,13 @@ impl LaneKeeper {
         self.write(now)
     }
 
-    /// Before changes that could not be carried out are undone: blocks that some packets have met already go again.
+    /// Called before a failed change is undone: closes the lane, because blocks that have refused packets already are removed again.
     pub(super) fn lists_undone(&mut self) -> Result<(), DataplaneError> {
         let now = self.read()?;
         self.write(Switches { lane_from_ns: [NEVER_NS; 2], ..now })
     }
 
-    /// After lists have changed, or could not be. `lists` is what the kernel has.
+    /// Called after a change of lists, carried out or undone. `lists` is the kernel's state.
     pub(super) fn lists_changed(&mut self, lists: &Lists) -> Result<(), DataplaneError> {
         self.lengths.count(lists);
         let mut now = self.read()?;
@@ -141,12 +142,12 @@ impl LaneKeeper {
         self.write(now)
     }
 
-    /// Keeps the count of entries by length.
+    /// Updates the count of entries by length for changes that are about to be carried out in `lists`.
     pub(super) fn lists_carry_out(&mut self, lists: &Lists, changes: &[Change]) {
         self.lengths.carry_out(lists, changes);
     }
 
-    /// From when on the lane is open to IPv4, and to IPv6, in the kernel's monotonic time.
+    /// Returns when the lane opens to IPv4 and to IPv6, in nanoseconds of the kernel's monotonic clock; `None` for a family to which it is closed.
     pub(super) fn opens_ns(&self) -> Result<[Option<u64>; 2], DataplaneError> {
         let now = self.read()?;
         Ok(now.opens_ns.map(|from| (from != NEVER_NS).then_some(from)))
@@ -161,12 +162,12 @@ impl LaneKeeper {
     }
 }
 
-/// Whether a change of lists may let somebody pass who was refused a moment ago. Users have limits of their own, so whoever gets another may.
+/// Whether a change of lists may let a source pass that was refused a moment ago. A change of its user may, because users have limits of their own.
 fn lets_pass(lists: &Lists, change: &Change, now_ns: u64) -> bool {
     let before = lists.get(change.prefix());
     let ran_out = |entry: &ListEntry| entry.own_blocked_until_ns <= now_ns;
     match (change, before) {
-        // What the prefixes around it say holds for it as before.
+        // The entries of the prefixes around it still hold for the new prefix.
         (Change::Set(_, entry), None) => entry.own_allowed == ALLOWED || entry.own_user != NO_USER,
         (Change::Set(_, entry), Some(before)) => {
             let allowed = entry.allowed == ALLOWED && before.allowed != ALLOWED;
@@ -188,11 +189,11 @@ fn source_bits(policy: &abi::Policy) -> [u32; 2] {
     [v4, source.v6_mask_hi.count_ones() + source.v6_mask_lo.count_ones()]
 }
 
-/// How many listed prefixes of each family have each length.
+/// The number of listed prefixes, by family and length.
 #[derive(Debug)]
 struct ListedLengths {
     counts: [[u32; 129]; 2],
-    /// Of both families. `None`: never counted.
+    /// The number of listed prefixes of both families; `None` if they were never counted.
     total: Option<usize>,
 }
 
@@ -203,14 +204,14 @@ impl Default for ListedLengths {
 }
 
 impl ListedLengths {
-    /// Whether no listed prefix of a family is longer than so many bits. Not if that is not known.
+    /// Whether no listed prefix of a family is longer than `bits`. False if the prefixes were never counted, unless `bits` is a whole address.
     fn within(&self, family: usize, bits: u32) -> bool {
         let longest = if family == 0 { 32 } else { 128 };
         bits >= longest
             || (self.total.is_some() && self.counts[family][bits as usize + 1..].iter().all(|n| *n == 0))
     }
 
-    /// Follows changes that are about to be carried out in `lists`.
+    /// Updates the counts for changes that are about to be carried out in `lists`.
     fn carry_out(&mut self, lists: &Lists, changes: &[Change]) {
         let Some(total) = &mut self.total else { return };
         for change in changes {
@@ -226,7 +227,7 @@ impl ListedLengths {
         }
     }
 
-    /// Counts them, unless they have been.
+    /// Counts the prefixes of `lists`, unless the counts are up to date.
     fn count(&mut self, lists: &Lists) {
         if self.total == Some(lists.len()) {
             return;
@@ -259,7 +260,7 @@ mod tests {
         ];
         let of_user = ListEntry { own_user: 7, ..ListEntry::EMPTY };
         let longer = ListEntry { own_blocked_until_ns: NOW + 2, ..blocked };
-        // What an entry is before and after, and whether somebody may pass.
+        // Each case has the entry before, the entry after, and whether a source may pass.
         let cases = [
             (None, Some(blocked), false),
             (None, Some(allowed), true),

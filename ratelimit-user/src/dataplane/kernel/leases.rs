@@ -1,4 +1,4 @@
-//! What this host may spend of users' limits that hold on all hosts together, and what it has spent.
+//! The leases of users' limits that hold on all hosts together, and the units that this host has spent.
 
 use std::{collections::HashMap, os::fd::AsFd as _};
 
@@ -8,21 +8,21 @@ use ratelimit_common::abi::{Lease, Spent, lease::MAX_LEASES};
 use super::KernelMaps;
 use crate::dataplane::{DataplaneError, batch};
 
-/// With more places than this, the whole map is read at once.
+/// The number of places up to which they are read one by one; for more, the whole map is read at once.
 const FEW: usize = 256;
 const NOTHING: Spent = Spent { used: 0, unmet: 0 };
 
-/// What has been spent, by place.
+/// Spent units, by place.
 #[derive(Clone, Debug)]
 pub enum AllSpent {
-    /// What was spent of single places.
+    /// Spent units of some places.
     Some(HashMap<u32, Spent>),
-    /// What was spent of every place, in order.
+    /// Spent units of every place, in order.
     All(Vec<Spent>),
 }
 
 impl AllSpent {
-    /// What has been spent at a place.
+    /// Returns the spent units at a place; none if the place was not read.
     pub fn of(&self, place: u32) -> Spent {
         let found = match self {
             Self::Some(some) => some.get(&place),
@@ -33,12 +33,12 @@ impl AllSpent {
 }
 
 impl KernelMaps {
-    /// What has been spent of the limit at a place.
+    /// Reads the spent units at a place.
     pub fn spent(&self, place: u32) -> Result<Spent, DataplaneError> {
         self.spent.get(&place, 0).map_err(DataplaneError::map("read what users have spent"))
     }
 
-    /// What has been spent at these places.
+    /// Reads the spent units at several places.
     pub fn all_spent(&self, places: &[u32]) -> Result<AllSpent, DataplaneError> {
         if places.len() <= FEW {
             let one = |place: &u32| Ok((*place, self.spent(*place)?));
@@ -53,12 +53,12 @@ impl KernelMaps {
         Ok(AllSpent::All(all))
     }
 
-    /// What may be spent of it.
+    /// Reads the lease at a place.
     pub fn lease(&self, place: u32) -> Result<Lease, DataplaneError> {
         self.leases.get(&place, 0).map_err(DataplaneError::map("read the leases of users"))
     }
 
-    /// Has other amounts spent from now on.
+    /// Writes the lease at a place.
     pub fn set_lease(&mut self, place: u32, lease: Lease) -> Result<(), DataplaneError> {
         self.leases.set(place, lease, 0).map_err(DataplaneError::map("give a user its lease"))
     }

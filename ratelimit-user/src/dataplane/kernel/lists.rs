@@ -13,18 +13,18 @@ use crate::{
 };
 
 impl KernelMaps {
-    /// The block list and the allow list, as the kernel has them.
+    /// Reads the block list and the allow list out of the kernel.
     pub fn lists(&self) -> Result<Lists, DataplaneError> {
         read_lists(&self.lists_v4, &self.lists_v6)
     }
 
-    /// Carries out changes of the lists, all or none. `lists` is what the kernel has, before and after.
+    /// Carries out changes of the lists, all or none. `lists` is the kernel's state, before and after.
     pub fn change_lists(&mut self, lists: &mut Lists, changes: &[Change]) -> Result<(), DataplaneError> {
         require_room(lists, changes)?;
-        // The program skips a list that has no entries. Switched on before the first one comes, off after the last has gone.
+        // The program skips a list without entries. The list is switched on before its first entry is written, and off after the last is removed.
         self.lane.lists_change(lists, changes)?;
         if let Err(error) = self.write_lists(changes) {
-            // Half a change could let somebody in. What can be undone is: entries are removed and put back, and
+            // Half a change could let a source pass, so it is undone: entries are removed and put back, and
             // neither needs more room than there was.
             self.lane.lists_undone()?;
             self.write_lists(&lists::changes(&self.lists()?, lists))?;
@@ -36,7 +36,7 @@ impl KernelMaps {
         self.lane.lists_changed(lists)
     }
 
-    /// Writes in the order of the changes; the families have nothing to do with each other.
+    /// Writes the changes in their order, first those of IPv4, then those of IPv6.
     fn write_lists(&mut self, changes: &[Change]) -> Result<(), DataplaneError> {
         let (mut sets_v4, mut sets_v6, mut gone_v4, mut gone_v6) = (vec![], vec![], vec![], vec![]);
         for change in changes {
@@ -56,7 +56,7 @@ impl KernelMaps {
     }
 }
 
-/// The block list and the allow list, as these maps have them.
+/// Reads the block list and the allow list out of two maps.
 pub(in crate::dataplane) fn read_lists(
     v4: &LpmTrie<MapData, ListAddrV4, ListEntry>,
     v6: &LpmTrie<MapData, ListAddrV6, ListEntry>,
@@ -73,10 +73,10 @@ pub(in crate::dataplane) fn read_lists(
     Ok(lists)
 }
 
-/// What does not fit is refused before anything is written.
+/// Refuses changes for which a list has no room.
 pub fn require_room(lists: &Lists, changes: &[Change]) -> Result<(), DataplaneError> {
     let room = list::MAX_LISTED as usize;
-    // Both families together fit into one: nothing has to be counted.
+    // All entries of both families would fit into one list, so they need not be counted by family.
     if lists.len() + changes.len() <= room {
         return Ok(());
     }
@@ -88,7 +88,7 @@ pub fn require_room(lists: &Lists, changes: &[Change]) -> Result<(), DataplaneEr
     Ok(())
 }
 
-/// In order, IPv4 comes first.
+/// Whether the lists have an entry of a family. IPv4 comes first in their order.
 pub(super) fn has_family(lists: &Lists, v4: bool) -> bool {
     let outermost = if v4 { lists.first_key_value() } else { lists.last_key_value() };
     outermost.is_some_and(|(prefix, _)| prefix.is_v4() == v4)

@@ -1,4 +1,4 @@
-//! The program: loaded and verified, with the programs that it jumps to.
+//! Loads and verifies the program, with the programs that it tail-calls.
 
 use std::fmt;
 
@@ -27,28 +27,28 @@ use crate::dataplane::{
 /// A verified program, not attached to anything by itself.
 pub struct Program {
     ebpf: Ebpf,
-    /// Size of the table, for the error that there is no memory.
+    /// The size of the table of sources, for the error about too little memory.
     sources: u32,
     jumps: ProgramArray<MapData>,
     jumps_ip: ProgramArray<MapData>,
-    /// Interfaces by which nobody is answered.
+    /// Indices of interfaces on which packets are not answered.
     silent: HashMap<MapData, u32, u32>,
     /// Whether the program for IP links is in the kernel. Most hosts never need it.
     has_ip: bool,
-    /// Where it is written down which one that is, if anything is pinned.
+    /// The map with the id of the program for IP links, if maps are pinned.
     ip_programs: Option<IpPrograms>,
     cookie_problem: Option<String>,
     listener_problem: Option<String>,
 }
 
-/// Sources that can have windows at once, in a table for so many: windows take twice the room of buckets, and few limits are counted so.
+/// Returns the number of sources that can have windows at once. It is a part of the table, because windows take twice the room of buckets, and few limits have them.
 fn windowed_sources(sources: u32) -> u32 {
     (sources / 4).max(MIN_WINDOWED_SOURCES)
 }
 
 const MIN_WINDOWED_SOURCES: u32 = 1_024;
 
-/// Attempts to load the program; each failed one met a signal.
+/// Attempts to load the program; an attempt fails when it meets a signal.
 const LOAD_ATTEMPTS: u32 = 20;
 
 /// Loads the program. With a pin directory, maps pinned there are adopted and new ones are pinned.
@@ -56,7 +56,7 @@ pub fn load(pins: Option<&PinDir>, sources: u32) -> Result<(Program, KernelMaps)
     load_image(pins, sources, offsets(), Image::PLAIN)
 }
 
-/// Loads one of the builds of the program, which is told where this kernel keeps what listeners ask for, or why that is not known.
+/// Loads one of the builds of the program. `offsets` says where this kernel keeps the settings of listeners, or why that is not known.
 pub fn load_image(
     pins: Option<&PinDir>,
     sources: u32,
@@ -69,7 +69,7 @@ pub fn load_image(
     if problem.is_none()
         && let Some(refused) = program.cookie_problem.take()
     {
-        // Once more, for a kernel that minds only that listeners are read. With another reason it says the same again.
+        // The program is loaded once more for a kernel that refuses only the reading of listeners. If the reason is another one, it refuses again.
         problem = Some(Unreadable::Refused(refused));
         (program, maps) = load_reading(pins, sources, &listener::UNKNOWN, image)?;
     }
@@ -121,14 +121,14 @@ fn load_reading(
     let successors: Vec<(u32, &str)> = (0..).zip(names::SUCCESSORS).collect();
     let (cookies, others) = successors.split_at(names::COOKIE_PROGRAMS);
     program.load_successors(Framing::Ethernet, others)?;
-    // A kernel that does not take these still gets everything else.
+    // A kernel that refuses the programs for cookies still gets the others.
     let cookies = program.load_successors(Framing::Ethernet, cookies);
     program.cookie_problem = cookies.err().map(|error| error.to_string());
     Ok((program, maps))
 }
 
-/// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes long enough to
-/// meet one; the signal is dealt with in between.
+/// Loads the program into the kernel. The verifier gives up with EAGAIN when a signal is pending, and takes so long that it may
+/// meet one; the signal is handled before the next attempt.
 fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
     let mut attempts = 0;
     loop {
@@ -148,12 +148,12 @@ fn verify(xdp: &mut Xdp, sources: u32) -> Result<(), DataplaneError> {
 }
 
 impl Program {
-    /// The program for Ethernet.
+    /// Returns the program for Ethernet.
     pub fn xdp(&mut self) -> Result<&mut Xdp, DataplaneError> {
         self.one(names::PROGRAM)
     }
 
-    /// The program for interfaces of this framing. The program for IP links is loaded when it is first asked for.
+    /// Returns the program for a framing. The program for IP links is loaded when it is first asked for.
     pub fn for_framing(&mut self, framing: Framing) -> Result<&mut Xdp, DataplaneError> {
         if framing == Framing::Ethernet {
             return self.xdp();
@@ -163,11 +163,11 @@ impl Program {
             verify(self.one(names::PROGRAM_IP)?, sources)?;
             let [prove, mark] = names::SUCCESSORS_IP;
             self.load_successors(framing, &[mark])?;
-            // Where this fails, the programs for cookies on Ethernet failed too, and the daemon has said so.
+            // If this fails, the programs for cookies on Ethernet failed too, and the daemon has reported that.
             let _said = self.load_successors(framing, &[prove]);
             self.has_ip = true;
             if let Some(programs) = self.ip_programs.take() {
-                // Where the file system of pins is gone, links go with the daemon, and nobody will ask.
+                // If the file system of pins is gone, links end with the daemon, and no later daemon reads the map.
                 let _nowhere = programs.note(self.one(names::PROGRAM_IP)?);
                 self.ip_programs = Some(programs);
             }
@@ -175,7 +175,7 @@ impl Program {
         self.one(names::PROGRAM_IP)
     }
 
-    /// Has packets that come in by an interface answered, or not.
+    /// Sets whether packets that come in by an interface are left unanswered.
     pub fn set_silent(&mut self, index: u32, silent: bool) -> Result<(), DataplaneError> {
         let done = if silent {
             self.silent.insert(index, 1, 0)
@@ -188,17 +188,17 @@ impl Program {
         done.map_err(DataplaneError::map("say where nobody is answered"))
     }
 
-    /// Why this kernel does not take the programs for SYN cookies.
+    /// Returns why this kernel refused the programs for SYN cookies, if it did.
     pub fn cookie_problem(&self) -> Option<&str> {
         self.cookie_problem.as_deref()
     }
 
-    /// Why the programs for SYN cookies do not know what a listener asks for.
+    /// Returns why the programs for SYN cookies cannot read the settings of listeners, if they cannot.
     pub fn listener_problem(&self) -> Option<&str> {
         self.listener_problem.as_deref()
     }
 
-    /// The log of a traced program, which hands each verdict to `told`.
+    /// Returns the log of a traced program, which calls `told` with each verdict.
     pub fn verdicts<F: Fn(TracedVerdict) + Send + Sync>(
         &mut self,
         told: F,
@@ -206,7 +206,7 @@ impl Program {
         VerdictLog::new(&mut self.ebpf, told)
     }
 
-    /// One program by name.
+    /// Returns one program of the object by its name.
     pub fn one(&mut self, name: &str) -> Result<&mut Xdp, DataplaneError> {
         let missing = || DataplaneError::Load { reason: format!("the object has no program {name}") };
         let program = self.ebpf.program_mut(name).ok_or_else(missing)?;
@@ -255,7 +255,7 @@ fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
     DataplaneError::Load { reason: whole_chain(error) }
 }
 
-/// A verifier log is thousands of lines; the last one before its statistics says what is wrong.
+/// Makes an error from a verifier log of thousands of lines: the last line before the statistics says what is wrong.
 fn verifier_error(error: &ProgramError) -> DataplaneError {
     if let ProgramError::LoadError { io_error, verifier_log } = error {
         if io_error.raw_os_error() == Some(libc::EPERM) {

@@ -1,4 +1,4 @@
-//! What is known of services at their indices, when others come there.
+//! Forgets the counts of services at their indices before other services get these indices.
 
 use ratelimit_common::abi::{SynState, TotalState, WindowState};
 
@@ -6,11 +6,11 @@ use super::KernelMaps;
 use crate::dataplane::{DataplaneError, table::forget};
 
 impl KernelMaps {
-    /// Forgets what was spent at the indices of services: by each source, of their totals, and of the SYNs that are not answered with cookies.
+    /// Forgets everything spent at the indices of services: by each source, of their totals, and of their SYNs that were not answered with cookies.
     ///
-    /// Before the policy that has the newcomers. Where the policy in force still has a service at such an index, because every other index is taken too, packets that
-    /// come for it until the switch are counted for the newcomer: for milliseconds, or half a second where the table is large and full. Afterwards nobody could tell
-    /// them from the newcomer's own.
+    /// Called before the policy with the new services comes into force. If the policy in force still has a service at such an index, because no other index was free,
+    /// packets for the old service until the switch count for the new one: for milliseconds, or half a second if the table is large and full. After the switch the
+    /// packets of both could not be told apart.
     pub(super) fn begin_services(&mut self, services: &[u32]) -> Result<(), DataplaneError> {
         if services.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The totals of services and of the host when their limits change: what was spent under the old one, and what CPUs hold without having spent it.
+//! Carries the totals of services and of the host over a change of their limits: the tokens spent under the old limit, and those that CPUs hold unspent.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl KernelMaps {
-    /// Takes away what CPUs hold of the totals of these services, and what they remember of refusals: both are in the time of the limit
-    /// that was in force when they took it. Under a faster one the first would be a flood, and the second would go on for too long.
+    /// Takes away the tokens that CPUs hold of the totals of services, and their notes of refusals: both are in time words of the old
+    /// limit. Under a faster limit the tokens would admit a flood, and the notes would refuse for too long.
     pub(super) fn empty_shares(&mut self, services: &[u32]) -> Result<(), DataplaneError> {
         let cpus = aya::util::nr_cpus()
             .map_err(|(path, source)| DataplaneError::Io { action: format!("read {path}"), source })?;
@@ -33,7 +33,7 @@ impl KernelMaps {
         Ok(())
     }
 
-    /// Has every total begin spent. For maps that nobody reads yet.
+    /// Makes the bucket of every total empty, in maps that no program reads yet.
     pub fn spend_totals(&mut self, desired: &Desired, now_q8: u64) -> Result<(), DataplaneError> {
         let policy = &desired.policy;
         let services = (0..).zip(policy.services.iter().map(|service| &service.totals));
@@ -48,15 +48,15 @@ impl KernelMaps {
         Ok(())
     }
 
-    /// What CPUs have taken of each limit of these totals and not spent.
+    /// Returns the tokens, as time, that CPUs have taken of each limit of the totals and not spent.
     pub(super) fn held(&self, totals: &[u32]) -> Result<BTreeMap<u32, [u64; MAX_TOTALS]>, DataplaneError> {
         let read = |total| self.shares.get(total, 0).map_err(DataplaneError::map("read the shares of CPUs"));
         totals.iter().map(|total| Ok((*total, held(&read(total)?)))).collect()
     }
 
-    /// Moves the buckets of totals so far ahead that the policy that comes next gives nothing of them again. To be
-    /// called right before the policy comes into force: a bucket may be beyond its tolerance from here on, which refuses everything. What CPUs take
-    /// in the microseconds between reading a bucket and writing it is not counted.
+    /// Moves the buckets of totals ahead, so that the next policy does not give spent tokens again. Called right before
+    /// that policy comes into force: from here on a bucket may be beyond its tolerance, which refuses everything. Tokens that CPUs take in the
+    /// microseconds between reading a bucket and writing it are not counted.
     pub(super) fn carry_totals(
         &mut self,
         before: &abi::Policy,
@@ -69,8 +69,8 @@ impl KernelMaps {
         })
     }
 
-    /// Makes buckets of totals that are further ahead than the tolerance that is in force exactly empty: they were filled under a slower limit, or moved for one
-    /// that did not come into force. Nobody else writes such a bucket: the program refuses everything until time has caught up with it.
+    /// Makes buckets of totals exactly empty that are further ahead than the tolerance in force: they were spent under a slower limit, or moved for a policy
+    /// that did not come into force. The program does not write such a bucket: it refuses everything until time has caught up with it.
     pub fn end_overdrafts(&mut self, policy: &abi::Policy, totals: &[u32]) -> Result<(), DataplaneError> {
         let now_q8 = gcra::time_q8(probe::now_ns());
         self.change_totals(totals, |index, state| {
@@ -116,7 +116,7 @@ fn spent(totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
 fn without_overdraft(mut state: TotalState, totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
     for (tat_q8, total) in state.tat_q8.iter_mut().zip(totals) {
         let tolerance_q8 = total.limit.tolerance_q8;
-        // A place without a limit keeps its word for one that may come back.
+        // A place without a limit keeps its word, because the limit may come back.
         if tolerance_q8 > 0 && gcra::ahead_q8(*tat_q8, now_q8) > tolerance_q8 {
             *tat_q8 = now_q8.wrapping_add(tolerance_q8);
         }

@@ -1,4 +1,4 @@
-//! The buckets of users, and the limits that they are held to.
+//! The buckets of users, and their limits.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use ratelimit_common::abi::{Bucket, LimitSet, WindowState, user::MAX_USERS, wind
 use super::KernelMaps;
 use crate::dataplane::DataplaneError;
 
-/// Users as they are now. To find their table takes a look at the whole policy in the kernel, so this is made once for many users.
+/// The users of the policy in force. Finding their table takes a look at the whole policy in the kernel, so this is made once for many users.
 pub struct UserTable<'m> {
     maps: &'m KernelMaps,
     limits: Option<&'m Array<MapData, LimitSet>>,
@@ -21,7 +21,7 @@ impl fmt::Debug for UserTable<'_> {
 }
 
 impl UserTable<'_> {
-    /// The limits of a user in force, and its buckets.
+    /// Reads the limits of a user, and its buckets.
     pub fn user(&self, index: u32) -> Result<(LimitSet, Bucket), DataplaneError> {
         let bucket = self.maps.user_bucket(index)?;
         let set = self.limits.map(|table| table.get(&index, 0).map_err(READ)).transpose()?;
@@ -30,17 +30,17 @@ impl UserTable<'_> {
 }
 
 impl KernelMaps {
-    /// Users as they are now.
+    /// Returns the users of the policy in force.
     pub fn users_in_force(&self) -> Result<UserTable<'_>, DataplaneError> {
         Ok(UserTable { maps: self, limits: self.user_table()? })
     }
 
-    /// The buckets of a user.
+    /// Reads the buckets of a user.
     pub fn user_bucket(&self, index: u32) -> Result<Bucket, DataplaneError> {
         self.users.get(&index, 0).map_err(DataplaneError::map("read the buckets of a user"))
     }
 
-    /// Gives a user its whole burst again, but for what its limits say that it owes.
+    /// Gives a user its whole burst again: fills its buckets, and forgets the counts of its windows.
     pub fn refill_user(&mut self, index: u32) -> Result<(), DataplaneError> {
         let first = index * SET_WINDOWS as u32;
         self.begin_windows(&(first..first + SET_WINDOWS as u32).collect::<Vec<_>>())?;
@@ -48,7 +48,7 @@ impl KernelMaps {
         self.users.set(index, full, 0).map_err(DataplaneError::map("give a user its buckets"))
     }
 
-    /// Forgets what users have used of windows, which are numbered by user and place.
+    /// Forgets the counts of users' windows, which are numbered by user and place.
     pub(super) fn begin_windows(&mut self, windows: &[u32]) -> Result<(), DataplaneError> {
         for window in windows {
             self.user_windows
@@ -58,13 +58,13 @@ impl KernelMaps {
         Ok(())
     }
 
-    /// The limits of every user in force, by index; none before the first policy.
+    /// Reads the limits of every user in force, by index; empty if there are no users.
     pub fn user_sets(&self) -> Result<Vec<LimitSet>, DataplaneError> {
         let Some(table) = self.user_table()? else { return Ok(Vec::new()) };
         (0..MAX_USERS as u32).map(|index| table.get(&index, 0).map_err(READ)).collect()
     }
 
-    /// The table that the policy in force reads, if it has users.
+    /// Returns the table of users' limits that the policy in force reads, if the policy has users.
     fn user_table(&self) -> Result<Option<&Array<MapData, LimitSet>>, DataplaneError> {
         let Some(policy) = self.policy().filter(|policy| policy.user_count > 0) else { return Ok(None) };
         self.user_limits.get(policy.tables).ok_or(READ(MapError::KeyNotFound)).map(Some)

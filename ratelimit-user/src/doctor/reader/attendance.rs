@@ -1,4 +1,4 @@
-//! The daemon: asked over its control socket, and looked at in the process file system.
+//! Reads the daemon: its status over the control socket, and its process in the process file system.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The host, from the process and system file systems.
+//! Reads the host from the process and system file systems.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::{
 
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The host as it is for a daemon that runs, or for one that this process would start.
+/// The readings for a running daemon, or for one that this process would start.
 pub(super) fn read(place: &Whereabouts, daemon: Option<u32>) -> HostReadings {
     let proc = &place.proc;
     let process = proc.join(daemon.map_or_else(|| "self".to_owned(), |pid| pid.to_string()));
@@ -42,12 +42,12 @@ pub(super) fn read(place: &Whereabouts, daemon: Option<u32>) -> HostReadings {
     }
 }
 
-/// What is wrong, without the remedy behind it, which a finding has apart.
+/// The problem in a sentence without the remedy behind the semicolon, which a finding has in a field of its own.
 fn first_part(sentence: &str) -> String {
     sentence.split(';').next().unwrap_or_default().to_owned()
 }
 
-/// A file without the end of its last line.
+/// The text of a file without trailing white space.
 pub(super) fn text(path: &Path) -> Perhaps<String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
@@ -66,7 +66,7 @@ fn available(text: &str) -> Perhaps<u64> {
     kib.map(|kib| kib << 10).ok_or_else(|| "/proc/meminfo does not say MemAvailable".to_owned())
 }
 
-/// How much the control group of a process may still take: the least of the group and those around it.
+/// Bytes that the control group of a process may still take: the least of the group and its parents.
 fn group_room(groups: &str) -> Perhaps<Option<u64>> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"));
     let path = path.ok_or("control groups of version 1 are not read")?;

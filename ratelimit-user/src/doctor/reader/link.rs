@@ -1,4 +1,4 @@
-//! An interface, over netlink; the driver of the device behind it, from the system file system.
+//! Reads an interface over netlink, and the driver of its device from the system file system.
 
 use std::{fs, path::Path};
 
@@ -21,7 +21,7 @@ pub(super) fn read(interface: &Interface, all: &[Interface], pins: &PinDir) -> L
     let above = interface.port_of.and_then(by_index);
     let device = interface.device.as_ref().map(|(bus, name)| format!("/sys/bus/{bus}/devices/{name}"));
     let driver = device.as_ref().and_then(|device| driver(Path::new(device)));
-    // Links that software makes have no rings and no channels: the kernel's own count of queues is what there is.
+    // Software links have no rings and no channels: only the kernel's own number of queues is known.
     let queues = features::queues(index).or_else(|error| {
         interface.rx_queues.map(|now| features::DeviceExtent { now, most: now }).ok_or(error)
     });
@@ -57,7 +57,7 @@ fn driver(device: &Path) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Bits that a device and its driver agreed on (linux/virtio_net.h), written as zeros and ones.
+/// The virtio features in use (linux/virtio_net.h), from a text of zeros and ones.
 fn virtio(bits: &str) -> Virtio {
     let has = |bit: usize| bits.as_bytes().get(bit) == Some(&b'1');
     // GUEST_TSO4, GUEST_TSO6, GUEST_ECN, GUEST_UFO; CTRL_GUEST_OFFLOADS.
@@ -78,7 +78,7 @@ fn occupant(interface: &Interface, all: &[Interface], pins: &PinDir) -> Occupant
     }
 }
 
-/// Interfaces that packets to everywhere go out by.
+/// The interfaces of default routes.
 pub(super) fn with_default_route(proc: &Path) -> Vec<String> {
     let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
     default_routes(&read("net/route"), &read("net/ipv6_route"))

@@ -1,4 +1,4 @@
-//! The store, asked as a daemon asks it, once and with little patience.
+//! Reads the store as a daemon would, once and with short timeouts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// How long connecting, and asking, may take.
+/// The timeout for connecting, and for each answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn read(address: &StoreAddress) -> StoreReadings {

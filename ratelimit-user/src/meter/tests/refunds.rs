@@ -1,15 +1,15 @@
-//! What each algorithm gives back, by how long ago it was taken.
+//! What each algorithm gives back, depending on how long ago it was taken.
 
 use super::*;
 
-/// A key of which units were taken at these moments.
+/// The words of a key of which units were taken at these moments.
 fn taken(meter: &Meter, units_at: &[(u64, u64)]) -> Vec<u64> {
     let mut words = fresh(meter);
     units_at.iter().for_each(|(units, at)| meter.charge(&mut words, *at, *units));
     words
 }
 
-/// Gives back, and says whether anything came, what is left then, and how long until everything is there.
+/// Refunds units. Returns whether anything came back, what is left then, and how long until everything is there, in microseconds.
 fn back(meter: &Meter, words: &[u64], now_us: u64, age_us: u64, units: u64) -> (bool, u64, u64) {
     let mut words = words.to_vec();
     let came = meter.refund(&mut words, now_us, age_us, units);
@@ -56,7 +56,7 @@ fn a_soft_bucket_gives_back_of_both_and_of_one_if_the_other_has_nothing() {
     assert_eq!((meter.left(&words, START), soft.below(&words, START)), (1, 0));
     assert!(meter.refund(&mut words, START, 0, 1));
     assert_eq!((meter.left(&words, START), soft.below(&words, START)), (2, 1));
-    // The wide one is full after a second and a half, the limit's own after two: there something is still owed.
+    // The bucket with the margin is full after 1.5 seconds, the bucket of the limit alone after 2: it still has a debt that can be given back.
     let mut words = taken(&meter, &[(2, START)]);
     let later = START + 3 * SECOND / 2;
     assert_eq!((meter.left(&words, later), soft.below(&words, later)), (4, 1));
@@ -96,7 +96,7 @@ fn windows_that_slide_give_back_the_newest_that_may_have_been_meant() {
         assert_eq!(back(&meter, &words, now, 5 * SECOND, 3), (true, 6, last), "{meter:?}: the older ones");
         assert_eq!(back(&meter, &words, now, 5 * SECOND, 4), (false, 3, last), "{meter:?}");
         assert_eq!(back(&meter, &words, now, 6 * SECOND, 1), (false, 3, last), "{meter:?}: none so old");
-        // What has expired is nobody's.
+        // Expired units cannot be refunded.
         let later = start + counts_for_us + SECOND;
         assert!(back(&meter, &words, later, 0, 4).0, "{meter:?}");
         assert!(!back(&meter, &words, later, 0, 5).0, "{meter:?}");

@@ -1,8 +1,8 @@
-//! What callers and the store are told of a limit, in numbers: when there is more, when there is all, and what its words are called.
+//! What callers and the store are told of a limit, in numbers: when there is one unit more, when there is all, and the name of the layout.
 
 use super::*;
 
-/// One meter of each kind, 10 a minute, at the beginning of one.
+/// One meter of each kind, each 10 per minute (one per day), and a moment at which a minute and a day begin.
 fn ten_a_minute() -> ([Meter; 7], u64) {
     let minute = 60 * SECOND;
     let start = START / (86_400 * SECOND) * 86_400 * SECOND;
@@ -48,10 +48,10 @@ fn the_store_is_told_what_kind_a_limit_is_and_its_numbers() {
 fn a_caller_is_told_when_there_is_one_more_and_when_there_is_all() {
     let (meters, start) = ten_a_minute();
     let second = |seconds: u64| seconds * SECOND;
-    // Four at the beginning, and six after ten seconds: nothing is left then, but of the soft one. By kind: what is left, until one more, until
-    // four more, and until all.
+    // Four units are taken at the beginning, and six after ten seconds: then nothing is left, except in buckets. Expected by kind: what is left, and how
+    // long until one more, until four more, and until all.
     let expected = [
-        // One and two thirds have come in ten seconds, and a third is missing of the next.
+        // 1 2/3 units have come in ten seconds, and a third of a unit is missing for the next.
         (1, second(2), second(20), second(50)),
         // Two have come, of twelve; the limit of ten has everything after 50 seconds.
         (4, second(5), second(20), second(50)),
@@ -73,12 +73,12 @@ fn a_caller_is_told_when_there_is_one_more_and_when_there_is_all() {
             meter.reset(&words, now),
         );
         assert_eq!(told, (left, more, four_more, all), "{meter:?}");
-        // What is held back is not among what a key has: the next it may have comes later, at the moment for one more than that.
+        // Units that are held back do not count as left: the next unit comes when there is one more than is held back.
         assert_eq!(meter.more(&words, now, left + 3), four_more, "{meter:?}");
         assert_eq!(meter.more(&words, now, meter.capacity()), 0, "{meter:?}: all is held back");
         assert_eq!(meter.wait(&words, now, meter.capacity() + 1), NEVER_US, "{meter:?}");
     }
-    // Whoever has used nothing has everything.
+    // A key that has used nothing has everything.
     for meter in &meters {
         let untouched = fresh(meter);
         assert_eq!(meter.more(&untouched, start, 0), 0, "{meter:?}");
@@ -140,10 +140,10 @@ fn who_waits_in_a_bucket_waits_for_its_clock_too() {
         (bucket.turn(&words, START), bucket.turn(&words, START + SECOND / 4)),
         (SECOND, 3 * SECOND / 4)
     );
-    // Whoever stepped back charges from when was charged last.
+    // After the clock has stepped back, a charge is written with the time of the last charge.
     meter.charge(&mut words, START - SECOND, 1);
     assert_eq!(words[..2], [START, 11 * SECOND]);
-    // What was taken is kept below 2^53, and so is what is charged at once.
+    // A debt is kept below 2^53, however much is charged at once.
     meter.charge(&mut words, START, u64::MAX);
     assert_eq!(words[..2], [START, (1 << 53) - 1]);
     assert_eq!(meter.left(&words, START), 0);
@@ -153,7 +153,7 @@ fn who_waits_in_a_bucket_waits_for_its_clock_too() {
 fn somebody_waits_in_a_queue_behind_the_first_and_elsewhere_above_what_there_is_at_once() {
     let bucket = RequestBucket::new(10, SECOND, 5);
     let mut words = [0; 2];
-    // In a queue whoever gives three back was served alone if no more than three were taken.
+    // In a queue nobody waits behind a caller that gives three units back, if no more than three were taken.
     let waited_for = |words: &[u64], queue| bucket.is_waited_for(words, START, 3, queue);
     bucket.charge(&mut words, START, 3);
     assert_eq!([true, false].map(|queue| waited_for(&words, queue)), [false, false]);
@@ -178,7 +178,7 @@ fn a_bucket_of_nothing_has_one_of_everything() {
 fn parts_of_a_limit_have_their_part_of_the_rate_or_the_whole_window() {
     let (meters, start) = ten_a_minute();
     let minute = 60 * SECOND;
-    // By kind: a half of it, as it is told to the store.
+    // By kind: a half of the limit, as the store is told.
     let expected = [
         [1, 1, 12 * SECOND, 5],
         [7, 1_200, 200 * minute, 6],
@@ -192,7 +192,7 @@ fn parts_of_a_limit_have_their_part_of_the_rate_or_the_whole_window() {
         assert_eq!(meter.share(2).script(start), half, "{meter:?}");
         assert_eq!(meter.part(1, 2).unwrap().script(start), half, "{meter:?}");
         assert_eq!(meter.part(1, meter.capacity() + 1), None, "{meter:?}");
-        // Three hosts keep a tenth of it each, in whole units.
+        // Each of three hosts keeps a tenth of the limit, in whole units.
         let each = meter.capacity() * 300 / 3_000;
         assert_eq!(meter.without_parts(300, 3).capacity(), meter.capacity() - 3 * each, "{meter:?}");
     }

@@ -1,4 +1,4 @@
-//! A URL into an address, with one sentence per mistake. No sentence repeats a password.
+//! Parses a URL into a store address, with one sentence per mistake. No sentence repeats a password.
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, str::FromStr};
 
@@ -32,7 +32,7 @@ impl FromStr for StoreAddress {
 }
 
 impl StoreAddress {
-    /// An address whose password is apart from it, if it has one.
+    /// Parses an address; `apart` is a password that was given separately, if any.
     pub fn parse_with(text: &str, apart: Option<Password>) -> Result<Self, AddressError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return wrong("the address has no scheme; write for example redis://127.0.0.1:6379");
@@ -42,7 +42,7 @@ impl StoreAddress {
         if rest.contains('#') {
             return wrong("the address has a #; inside a name or password write it as %23");
         }
-        // Half a password would be taken for a host or an option, and shown.
+        // A password with an unescaped / or ? would be split here, and its halves shown as a host, a path or an option.
         let behind = rest.split_once('/').map_or("", |(_, path)| path);
         if (kind != StoreKind::Unix && behind.contains('@')) || query.is_some_and(|query| query.contains('@'))
         {
@@ -95,7 +95,7 @@ fn unix(rest: &str, options: &AddressOptions, apart: Option<Password>) -> Result
         Some((before, _)) if before.ends_with('@') => {
             (Some(login_of(before.trim_end_matches('@'), apart)?), &rest[before.len()..])
         }
-        // Not repeated: it may be half of a password.
+        // The sentence does not repeat the path: it may be half of a password.
         _ => {
             return wrong("the path of the socket does not begin with /; write redis+unix:///path/to/socket");
         }
@@ -151,13 +151,13 @@ fn place_of(
     }
 }
 
-/// The first endpoint that an earlier one is, however it is written.
+/// The first endpoint that repeats an earlier one, in any spelling.
 fn named_twice(endpoints: &[Endpoint]) -> Option<&Endpoint> {
     let mut before = BTreeSet::new();
     endpoints.iter().find(|endpoint| !before.insert(same_for_all_spellings(endpoint)))
 }
 
-/// Upper case, a dot at the end, zeros of IPv6 and IPv4 within IPv6 are other spellings. That two names lead to one server only who looks them up can tell.
+/// One spelling for all spellings of an endpoint: lower case, no dot at the end, addresses in canonical form. Two names of one server stay different: only DNS knows.
 fn same_for_all_spellings(endpoint: &Endpoint) -> Endpoint {
     let Endpoint::Tcp { host, port } = endpoint else { return endpoint.clone() };
     let host = match host.parse::<IpAddr>() {
@@ -196,7 +196,7 @@ fn login_of(text: &str, apart: Option<Password>) -> Result<StoreLogin, AddressEr
     Ok(StoreLogin { user: (!user.is_empty()).then_some(user), password })
 }
 
-/// A text that may have addresses in it, without their users and passwords. For what others write about a command line.
+/// Replaces the logins of all URLs in a text by `***`. For text that others write about a command line.
 pub fn without_passwords(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -244,13 +244,13 @@ fn endpoint_of(text: &str, default_port: u16) -> Result<Endpoint, AddressError> 
     let port = match port.map(str::parse::<u16>) {
         None => default_port,
         Some(Ok(port)) if port > 0 => port,
-        // Not repeated: who forgets the host has a password there.
+        // The sentence does not repeat the port: if the host was forgotten, a password stands in its place.
         Some(_) => return wrong(format!("host {host:?} has a port that is not a number from 1 to 65535")),
     };
     Ok(Endpoint::Tcp { host: host.to_owned(), port })
 }
 
-/// What stands behind the question mark.
+/// The options behind the question mark of an address.
 #[derive(Default)]
 struct AddressOptions {
     ca: Option<PathBuf>,
@@ -302,7 +302,7 @@ impl AddressOptions {
     }
 }
 
-/// Takes %40 and the like apart. The text itself may be a password and is never in the sentence.
+/// Decodes percent escapes such as %40. The text may be a password, so no error repeats it.
 fn decoded(text: &str, what: &str) -> Result<String, AddressError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

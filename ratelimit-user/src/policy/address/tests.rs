@@ -1,4 +1,4 @@
-//! Addresses as tables.
+//! Tables of addresses and what they parse to.
 
 use super::*;
 
@@ -142,7 +142,7 @@ fn a_sentinel_that_is_there_twice_however_it_is_written_is_refused_as_it_has_one
             assert_eq!(error, said, "{hosts}");
         }
     }
-    // Another port or another name is another Sentinel; nodes of a cluster have no votes.
+    // Sentinels at different ports or names count as different Sentinels; cluster nodes have no votes, so they may repeat.
     let others = "a,a:1,b,10.0.0.1,10.0.0.2,[::1]";
     assert_eq!(parsed(&format!("redis+sentinel://{others}/main")).endpoints().len(), 6);
     assert_eq!(parsed("redis+cluster://a,a").endpoints().len(), 2);

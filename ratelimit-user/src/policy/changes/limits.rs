@@ -1,12 +1,12 @@
-//! What differs between the limits of sources.
+//! Differences between the limits of sources.
 
 use ratelimit_common::abi::Meter;
 
 use super::PolicyChange;
 use crate::policy::NamedLimit;
 
-/// Names number the limits of a meter as they stand in the file, so limits are told apart by what they say: equal ones cancel
-/// out, what is left is paired up from the slowest on.
+/// Limits are compared by value: names number the limits of a meter by their position in the file, so they are no identity. Equal limits
+/// cancel out; the others are paired, slowest first.
 pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<PolicyChange> {
     let mut rows = Vec::new();
     for meter in Meter::ALL {
@@ -30,7 +30,7 @@ pub(super) fn limits(before: &[NamedLimit], after: &[NamedLimit]) -> Vec<PolicyC
 fn only_in<'a>(these: &'a [NamedLimit], those: &[NamedLimit], meter: Meter) -> Vec<&'a NamedLimit> {
     let absent = |limit: &&NamedLimit| those.iter().all(|other| other.rate() != limit.rate());
     let mut only: Vec<_> = these.iter().filter(|limit| limit.rate().meter == meter).filter(absent).collect();
-    // Nanoseconds per unit in thousandths: slow ones first, whatever period they are written in.
+    // The sort key: nanoseconds per 1000 units, so that slow limits come first in whatever period they are written.
     only.sort_by_key(|limit| {
         let rate = limit.rate();
         let price = u128::from(rate.period.ns()) * 1000 / u128::from(rate.amount.max(1));

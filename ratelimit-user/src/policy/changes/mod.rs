@@ -1,4 +1,4 @@
-//! What lies between two policies, as rows a person can read. Pure, and independent of the order in either file.
+//! The differences between two policies, as rows that a person can read. Pure, and independent of the order in either file.
 //!
 //! Each policy is flattened into `subjects` with fields in words; what differs is a row. A new key of the policy is one more
 //! field in the `fields` of its type.
@@ -26,13 +26,13 @@ use users::{source_rows, sources_in_words, unlike};
 pub struct PolicyChange {
     /// `limit source.packets`, `service dns`, `source`, `interfaces`, `listen`.
     pub subject: String,
-    /// Which property of it; absent when it is the subject as a whole.
+    /// The property that differs; `None` when the whole subject does.
     pub field: Option<String>,
-    /// Absent when the subject is new.
+    /// The value before; `None` when the subject is new.
     pub before: Option<String>,
-    /// Absent when the subject goes.
+    /// The value after; `None` when the subject is removed.
     pub after: Option<String>,
-    /// Whether a running daemon cannot follow it.
+    /// Whether the change takes effect only after a restart of the daemon.
     pub needs_restart: bool,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for PolicyChange {
     }
 }
 
-/// Everything that differs, in a fixed order: limits, then the rest by name.
+/// All differences in a fixed order: limits first, then the other subjects by name.
 pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     let mut rows = limits(before.source().limits(), after.source().limits());
     let (old_users, new_users) =

@@ -1,4 +1,4 @@
-//! A whole policy as subjects with fields, but for the limits of sources.
+//! A whole policy as subjects with fields; the limits of sources are compared elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::policy::{
     fields::{Fields, followed, restarted},
 };
 
-/// Every subject by its name; of users those that are given.
+/// Every subject by its name; of the users, only the given ones.
 pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTreeMap<String, Fields> {
     let mut subjects = BTreeMap::from([
         ("source".to_owned(), of_source(policy)),
@@ -32,7 +32,7 @@ pub(super) fn subjects(policy: &Policy, users: &BTreeMap<String, &User>) -> BTre
     subjects
 }
 
-/// The keys of `[source]`, whichever part of the policy has them.
+/// The keys of `[source]`, which several parts of the policy hold.
 fn of_source(policy: &Policy) -> Fields {
     let mut fields = policy.source().fields();
     fields.extend(policy.prefilter().fields());

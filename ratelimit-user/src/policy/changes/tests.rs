@@ -119,7 +119,7 @@ fn two_limits_of_a_meter_that_change_places_are_no_change_and_one_that_changes_i
     );
 }
 
-/// Services of one port each, in a given order.
+/// A policy with one service per port, in the given order.
 fn with_services(services: &[(u16, bool, u32)]) -> Policy {
     let mut text = "[source]\nlimits = [\"10/s\"]\n".to_owned();
     for (port, tcp, total) in services {

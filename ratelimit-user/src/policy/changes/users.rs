@@ -1,18 +1,18 @@
-//! Users in words. Of thousands only those that differ are looked at.
+//! Users as fields in words. Only users that differ are turned into words, of possibly thousands.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::PolicyChange;
 use crate::policy::{Difference, NONE, Prefix, Sources, User, Users};
 
-/// Users that the other policy does not have, or not like that, by subject. Most of thousands stay as they are and need no words.
+/// The users of `these` that are missing in `those` or differ there, by subject. Most users stay as they are and need no words.
 pub(super) fn unlike<'p>(these: &'p Users, those: &Users) -> BTreeMap<String, &'p User> {
     let others: HashMap<&str, &User> = those.iter().map(|user| (user.name(), user)).collect();
     let differs = |user: &&User| others.get(user.name()) != Some(user);
     these.iter().filter(differs).map(|user| (format!("user {}", user.name()), user)).collect()
 }
 
-/// Prefixes that a user loses and gets.
+/// Rows for the prefixes that a user loses and gains.
 pub(super) fn source_rows(subject: &str, before: &User, after: &User) -> Vec<PolicyChange> {
     let Difference { gone, come } = before.sources().difference(after.sources());
     let row = |before: &[Prefix], after: &[Prefix]| PolicyChange {
@@ -26,7 +26,7 @@ pub(super) fn source_rows(subject: &str, before: &User, after: &User) -> Vec<Pol
     rows.into_iter().filter(|row| row.before.is_some() || row.after.is_some()).collect()
 }
 
-/// Prefixes shown of what can be thousands.
+/// Prefixes shown at most in one row; a user can have thousands.
 const SHOWN: usize = 8;
 
 fn first_few(prefixes: &[Prefix]) -> String {
@@ -37,7 +37,7 @@ fn first_few(prefixes: &[Prefix]) -> String {
     }
 }
 
-/// All prefixes of a user, or as many as are shown.
+/// The prefixes of a user in words, at most as many as a row shows.
 pub(super) fn sources_in_words(user: &User) -> String {
     let all = Sources::default().difference(user.sources()).come;
     if all.is_empty() { NONE.to_owned() } else { first_few(&all) }

@@ -1,4 +1,4 @@
-//! Names, values, and what is refused.
+//! Names and values of settings, and what is refused.
 
 use super::*;
 use crate::config;
@@ -31,7 +31,7 @@ fn policy() -> Policy {
     config::parse(POLICY, "p.toml").unwrap_or_else(|error| panic!("{error}")).policy
 }
 
-/// The value of a name after it was set.
+/// The policy after one setting has been changed.
 fn set(policy: &Policy, name: &str, value: &str) -> Result<Policy, String> {
     let setting = policy.setting(name).map_err(|error| error.to_string())?;
     assert_eq!(setting.to_string(), name, "a setting is called what it was found by");
@@ -66,7 +66,7 @@ fn every_list_and_every_limit_has_a_name_and_can_be_set_by_it() {
     ] {
         let after = set(&policy(), name, to).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(value(&after, name).as_deref(), Some(is), "{name}");
-        // What it is, set again, changes nothing: settings can be written down and read back.
+        // Setting a value to itself changes nothing: settings can be written down and read back.
         assert_eq!(set(&after, name, is).unwrap(), after, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Ports and destinations that services share, against a plain look at every port and address.
+//! Port groups and unmet claims, compared with a plain look at every port and address.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -59,8 +59,8 @@ fn more_destinations_than_the_map_holds_are_counted_over_all_groups() {
 }
 
 proptest! {
-    /// A world of 12 ports and 8 addresses: the first service of those with the longest prefix has the packet, and two of the same
-    /// length at one port are refused.
+    /// With 12 ports and 8 addresses: the service with the longest destination prefix gets the packet, and two equal prefixes at
+    /// one port are refused.
     #[test]
     fn the_longest_destination_has_the_packet_and_what_is_unmet_changes_nothing(
         drawn in prop::collection::vec((1_u16..12, 0_u16..4, prop::collection::vec((29_u8..=32, 0_u32..8), 0..4)), 1..5),
@@ -92,7 +92,7 @@ proptest! {
                 .collect()
         };
         for unmet in checked.unmet() {
-            // Without the last of its destinations it would take what is left instead.
+            // The last destination of a service is never removed: without destinations the service would take the rest instead.
             let Some(at) = unmet.destination.filter(|_| services[unmet.service].destinations().len() > 1) else { continue };
             let without = Services::new(make(Some((unmet.service, at)))).unwrap();
             prop_assert_eq!(answers(&without), answers(&checked), "{:?}", unmet);

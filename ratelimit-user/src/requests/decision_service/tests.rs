@@ -113,7 +113,7 @@ async fn every_decision_is_counted_once_with_its_time_and_a_look_is_not() {
     ] {
         decisions.check(&Request::new("u", api), asking, |_| ()).await.unwrap();
     }
-    // Of requests that are charged together or not at all, what refuses is counted where it is found out, and what would be served where it is charged.
+    // Of requests that are charged together or not at all, a refusal is counted where it is found out, and a served request where it is charged.
     let of_both = ["a", "b"].map(|api| (Request::new("u", api), Asking::Counted));
     decisions.peek_together(&of_both, |_| ()).await.unwrap();
     decisions.peek_together(&of_both.map(|(request, _)| (request, Asking::Peeking)), |_| ()).await.unwrap();
@@ -135,7 +135,7 @@ async fn who_comes_while_a_turn_is_free_has_it_if_it_is_before_the_own_one_which
         "[[api]]\nname = \"a\"\nlimits = [\"12/min burst 9 leaky-bucket\"]\non_limit = \"delay 60s\"",
     );
     let request = Request::new("u", "a");
-    // By fives of seconds, rounded up: the test takes less than that.
+    // Returns waits in steps of five seconds, rounded up: the test takes less time than one step.
     let ask = async |asking: Asking| {
         let outcome = decisions.check(&request, asking, |decision| decision.outcome).await.unwrap();
         match outcome {
@@ -156,7 +156,7 @@ async fn who_comes_while_a_turn_is_free_has_it_if_it_is_before_the_own_one_which
     assert_eq!(ask(Asking::Counted).await, 1, "instead of the fourth");
     assert_eq!(ask(Asking::Peeking).await, 4, "which is free now");
     assert_eq!(ask(Asking::Counted).await, 4);
-    // The first that is free, and none behind the own one.
+    // A caller gets the first turn that is free, but none behind its own.
     hang_up(8);
     assert_eq!(ask(Asking::Peeking).await, 5);
     assert_eq!((ask(Asking::Counted).await, ask(Asking::Counted).await), (5, 6));

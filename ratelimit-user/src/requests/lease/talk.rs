@@ -62,7 +62,7 @@ impl Talk {
         entry
     }
 
-    /// The entry that has no answer, once more.
+    /// Returns the entry that has no answer, to be sent once more.
     pub(super) fn say_again(&mut self, now_us: u64) -> Option<Entry> {
         let entry = self.unanswered?;
         self.spoke_us = now_us;

@@ -113,7 +113,7 @@ fn a_life_that_gets_shorter_does_so_before_the_answer_comes() {
 #[test]
 fn a_lease_that_is_renewed_for_its_age_asks_for_no_more_than_before() {
     let mut lease = ten(0);
-    // A fourth is left, and less than that would be little.
+    // A quarter of the lease is left. Less than that would be little.
     assert!(lease.spend(8, 1));
     assert_eq!(lease.renew(640, 1), None, "neither old nor low");
     let said = lease.renew(640, END - SECOND).expect("it ends soon");
@@ -178,12 +178,12 @@ fn a_lease_of_which_more_than_half_is_left_when_it_gets_old_is_half_as_large_fro
         assert!(lease.spend(9, 1));
         let said = lease.renew(640, 1).unwrap();
         lease.answer(&said, &told(19), 1);
-        // Of these twenty, and half of twenty is not more than half.
+        // The lease has twenty units. Half of them is not more than half.
         assert!(lease.spend(spent, 2));
         let said = lease.renew(640, 100 * SECOND).expect("it ends soon");
         assert_eq!((said.held, said.wanted), (held, wanted), "{spent}");
     }
-    // One that has run out is halved too, whatever was left of it.
+    // A lease that has run out with more than half of its units left is halved, too.
     let mut lease = ten(0);
     assert!(lease.spend(9, 1));
     let said = lease.renew(640, 1).unwrap();

@@ -1,19 +1,19 @@
-//! What one proxy holds of one bucket. Pure: time is an argument.
+//! The tokens of one bucket that one proxy holds. Pure: time is an argument.
 //!
 //! Tokens are charged when they are assigned. A proxy may use what it has of an assignment until the next one has reached it, so that an
 //! assignment that is replaced stays paid for until a report says that the new one is in force.
 //!
 //! ```text
 //! held     charged, and neither reported as used nor given back
-//! current  of that, what the newest assignment can still give at most
+//! current  the part of `held` that the newest assignment can still give at most
 //! ```
 
-/// How long an assignment is good for, in whole seconds: Envoy drops what is beyond them.
+/// How long an assignment is good for, in whole seconds: Envoy drops fractions of a second.
 pub const LIFE_S: u64 = 10;
 const LIFE_US: u64 = LIFE_S * 1_000_000;
-/// How long an assignment may take to reach a proxy. A report that comes sooner may have been sent before.
+/// Microseconds that an assignment may take to reach a proxy. A report that comes sooner may have been sent before the assignment was there.
 const ON_ITS_WAY_US: u64 = 200_000;
-/// An assignment is extended while it is good for this long: one that has ended would begin anew, whole.
+/// An assignment is extended while it is good for this many microseconds more. One that has ended would begin anew, with all its tokens.
 const MARGIN_US: u64 = 2_000_000;
 
 /// One proxy's quota of one bucket.
@@ -21,20 +21,20 @@ const MARGIN_US: u64 = 2_000_000;
 pub struct ProxyQuota {
     held: u64,
     current: u64,
-    /// As it was assigned.
+    /// The tokens of the newest assignment when it was assigned.
     tokens: u64,
     sent_us: u64,
     ends_us: u64,
-    /// Tells assignments apart that are alike: only one that differs is a new one.
+    /// The number of the newest assignment. Proxies see an assignment as new only if it differs from the one before.
     serial: u32,
 }
 
 /// What follows from a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Booked {
-    /// Used beyond what was assigned: to be charged.
+    /// Tokens that were used beyond what was assigned, to be charged.
     pub unpaid: u64,
-    /// Cannot be used any more: to be given back.
+    /// Tokens that cannot be used any more, to be given back.
     pub unused: u64,
 }
 
@@ -43,30 +43,30 @@ pub struct Booked {
 pub enum QuotaPlan {
     /// The assignment that the proxy has goes on.
     Extend,
-    /// The proxy gets at most so many requests, instead of what it has.
+    /// The proxy may serve at most this many requests, instead of what it has.
     Assign(u64),
     /// The proxy gets nothing for now.
     Deny,
 }
 
 impl ProxyQuota {
-    /// Charged, and neither reported as used nor given back.
+    /// The tokens that are charged, and neither reported as used nor given back.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// What the newest assignment was, and what tells it from the one before.
+    /// Returns the tokens of the newest assignment, and its number.
     pub fn assignment(&self) -> (u64, u32) {
         (self.tokens, self.serial)
     }
 
-    /// Takes down what was used since the last report.
+    /// Records the tokens that were used since the last report.
     pub fn report(&mut self, used: u64, now_us: u64) -> Booked {
         let paid = used.min(self.held);
         let unpaid = used - paid;
         self.held -= paid;
         if now_us >= self.ends_us {
-            // What was not reported in time counts as used.
+            // Tokens that were not reported in time count as used.
             (self.held, self.current) = (0, 0);
             return Booked { unpaid, unused: 0 };
         }
@@ -79,7 +79,7 @@ impl ProxyQuota {
         Booked { unpaid, unused }
     }
 
-    /// What to do where `left` could be assigned, `proxies` have this bucket, and this one was `idle` since the last report.
+    /// Decides what a proxy is told if `left` tokens could be assigned, `proxies` proxies have the bucket, and this one was `idle` since its last report.
     pub fn plan(&self, left: u64, proxies: u64, idle: bool, now_us: u64) -> QuotaPlan {
         let share = (left + self.current).div_ceil(proxies.max(1));
         let extendable = self.current > 0 && now_us + MARGIN_US < self.ends_us;
@@ -103,7 +103,7 @@ impl ProxyQuota {
         };
     }
 
-    /// Notes that there is nothing for now. Said again it is nothing new: what was taken back has been since the first time.
+    /// Records that nothing is assigned for now. Once more changes nothing but its end, because unused tokens were taken back the first time.
     pub fn denied(&mut self, now_us: u64) {
         match self.tokens {
             0 => self.extended(now_us),

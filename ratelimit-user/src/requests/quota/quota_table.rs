@@ -1,4 +1,4 @@
-//! What all proxies hold together, by bucket.
+//! What all proxies together hold of each bucket.
 
 use std::{
     collections::HashMap,
@@ -9,21 +9,21 @@ use std::{
     },
 };
 
-/// Buckets of all streams together, each counted once for every stream that has it. One takes 1 to 2 KB.
+/// The most buckets of all streams, each counted once for every stream that has it. A bucket takes 1 to 2 KB.
 pub const MAX_HELD: usize = 200_000;
 
-/// All buckets of all streams. `K` is how whoever asks names a bucket.
+/// All buckets of all streams. `K` is the name of a bucket.
 #[derive(Debug)]
 pub struct QuotaTable<K> {
     buckets: Mutex<HashMap<K, QuotaShare>>,
-    /// Buckets of all streams together.
+    /// The number of buckets of all streams, each counted once for every stream that has it.
     held: AtomicUsize,
 }
 
 /// What proxies have of one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaShare {
-    /// How many have it.
+    /// Proxies that have the bucket.
     pub proxies: u64,
     /// The tokens that the proxies hold.
     pub held: u64,
@@ -36,7 +36,7 @@ impl<K> Default for QuotaTable<K> {
 }
 
 impl<K: Clone + Eq + Hash> QuotaTable<K> {
-    /// One more proxy has a bucket, if there is room.
+    /// Counts one proxy more that has a bucket. Returns whether there was room.
     pub fn join(&self, key: &K) -> bool {
         if self.held.fetch_add(1, Ordering::Relaxed) >= MAX_HELD {
             self.held.fetch_sub(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl<K: Clone + Eq + Hash> QuotaTable<K> {
         true
     }
 
-    /// One proxy less has it, and what it held.
+    /// Counts one proxy less that has a bucket, and takes off the tokens that it held.
     pub fn leave(&self, key: &K, held: u64) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Ok(mut buckets) = self.buckets.lock() else { return };
@@ -58,12 +58,12 @@ impl<K: Clone + Eq + Hash> QuotaTable<K> {
         }
     }
 
-    /// What one proxy holds has changed.
+    /// Records that one proxy holds `now` tokens of a bucket instead of `before`.
     pub fn note(&self, key: &K, before: u64, now: u64) {
         self.with(key, |shared| shared.held = (shared.held + now).saturating_sub(before));
     }
 
-    /// What there is of a bucket.
+    /// Returns what proxies have of a bucket.
     pub fn get(&self, key: &K) -> QuotaShare {
         self.with(key, |shared| *shared)
     }

@@ -1,4 +1,4 @@
-//! What leases and the store come to, for requests that hosts count together.
+//! What leases and the answers of the store come to, for requests that hosts count together.
 
 use super::*;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 
 const PACKETS: &str = "[source]\nlimits = [\"1/s\"]\n[cluster]\nredis = \"redis://127.0.0.1:1\"\n";
 
-/// What the store would be asked about a request of somebody for the API of this text.
+/// Returns what the store would be asked about a request for the API of this text.
 fn asked(api: &str, request: &Request<'_>, leases: &RequestLeases) -> Vec<Ask> {
     let text = format!("{PACKETS}{api}");
     let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
@@ -20,7 +20,7 @@ fn asked(api: &str, request: &Request<'_>, leases: &RequestLeases) -> Vec<Ask> {
     all.into_iter().map(|inquiry| inquiry.ask).collect()
 }
 
-/// Keys that there is room for: so many that no two of a test share the last place of a shard.
+/// Keys that there is room for: so many that no two keys of a test share the last place of a shard.
 const ROOM: u64 = 10_000;
 
 #[test]
@@ -84,7 +84,7 @@ fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_a
 
 const SECOND: u64 = 1_000_000;
 
-/// What the store says of a key that has enough, and of one that has not.
+/// The answer of the store about a key that has enough.
 fn yes(free: u64) -> Told {
     Told {
         spent: true,
@@ -110,7 +110,7 @@ fn engine(plan: &str, api: &str) -> Engine {
     Engine::new(&config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}")).policy, 0)
 }
 
-/// Asks the store ahead, and takes in what it says of the API and of the plan.
+/// Asks the store ahead, and passes on its answers about the API and about the plan.
 fn answered<'r>(
     counters: &CounterKeys<'r>,
     request: &Request<'_>,
@@ -134,7 +134,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
         counters.iter().map(|counter| left(counter).map_or((0, 0), |left| (left.held, left.used))).collect()
     };
     assert!(matches!(step(&counters, &request, &leases, 0), Step::Ask), "nothing is held");
-    // A hundred of the API, and ten of the plan.
+    // A hundred units of the API are granted, and ten of the plan.
     let granted = [100, 10].map(|granted| Told { granted, ..yes(500) });
     let first = answered(&counters, &request, &leases, granted, 0);
     assert_eq!((first.decision.outcome, first.undo.len()), (Outcome::Allowed, 0));
@@ -151,7 +151,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
         "the one that has less left"
     );
     assert!(!spend().2, "four of ten are left");
-    // Now less than a quarter of the plan's is: it is renewed, and the API's is not.
+    // Less than a quarter of the plan's units is left now: the plan's lease is renewed, and the API's is not.
     assert!(spend().2);
     let renewed = renewal::due(&counters, &request, &leases, "c", true, 0);
     assert_eq!(renewed.iter().map(|one| one.inquiry.ask.lease.used).collect::<Vec<_>>(), [9]);
@@ -159,7 +159,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
     assert!(again().is_empty(), "one at a time");
     renewed[0].failed(&leases);
     assert_eq!(again()[0].inquiry.ask.lease, renewed[0].inquiry.ask.lease, "it is said again as it was");
-    // One of the plan is not enough, and what the API had is as it was.
+    // One unit of the plan is not enough, and the lease of the API stays as it was.
     assert!(matches!(step(&counters, &request, &leases, 0), Step::Ask));
     assert_eq!(held(), [(91, 9), (1, 9)]);
 }
@@ -248,7 +248,7 @@ fn a_refusal_says_what_is_left_and_when_there_is_more_of_what_refused() {
     let told = answered(&counters, &request, &RequestLeases::new(ROOM), [yes(3_000), soon], 0).decision;
     assert_eq!(told.limit.unwrap().more_us, 50, "no later than what is asked for");
     assert_eq!(told.violated.limits().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["default"]);
-    // Refused from memory: what is known of it, 20 microseconds later.
+    // The next refusal, 20 microseconds later, comes from memory.
     let Step::Decided { decision, due } = step(&counters, &request, &leases, 20) else { panic!("asks") };
     assert_eq!((decision.outcome, due), (Outcome::Refused { retry_us: Some(30) }, false));
     let near = decision.limit.unwrap();
@@ -301,7 +301,7 @@ fn what_comes_back_to_a_lease_can_be_spent_again_and_is_not_told_the_store() {
     assert_eq!(left(), 8);
     respend(&counters, bit(0), &request, &leases, 0);
     assert_eq!(left(), 8, "only what was settled");
-    // What the store has not answered is said again.
+    // An entry that the store has not answered is sent again.
     let again = |leases: &RequestLeases| {
         leases.with_known(plan.hash, |lease| lease.ask(100, 640, 0).sequence).unwrap()
     };
@@ -380,9 +380,9 @@ fn what_is_left_is_what_the_store_had_and_what_is_held_and_never_more_than_there
     };
     let left = Left { held: 50, used: 20, free: 100, told_us: 10 * SECOND, nearest: 0 };
     assert_eq!(of(left), (3_600, 150, 3_450 * SECOND, SECOND));
-    // Ten have come since.
+    // Ten units have come since the store answered.
     assert_eq!(of(Left { told_us: 0, ..left }), (3_600, 160, 3_440 * SECOND, SECOND));
-    // What is held and what was spent is not at the store, whatever it said.
+    // Units that are held or were spent are not free at the store, whatever it answered.
     assert_eq!(of(Left { free: 3_600, ..left }), (3_600, 3_580, 20 * SECOND, SECOND));
     assert_eq!(of(Left { free: 3_600, held: 5_000, used: 0, ..left }), (3_600, 3_600, 0, 0));
     assert_eq!(of(Left { nearest: 1, held: 0, used: 0, ..left }), (100, 100, 0, 0));

@@ -12,7 +12,7 @@ fn there_is_more_when_the_answer_says_so_and_no_moment_before() {
             ));
             let (user, rules) = (Request::new("u", "api"), world.engine.rules());
             let at_once = |cost, now_us| world.engine.peek(&rules, &user.costing(cost), now_us).unwrap();
-            // Who was served is told of what remains, and who was refused of what is served, which may be of the margin.
+            // After a served request, `more_us` is about what remains. After a refusal, it is about what is served, which may be of the margin.
             let remaining = |now_us| at_once(1, now_us).limit.unwrap().remaining;
             let serves =
                 |now_us| (1..20).take_while(|cost| at_once(*cost, now_us).outcome.is_served()).count() as u64;

@@ -20,7 +20,7 @@ fn twice_as_many_names_as_there_is_room_for_take_little_of_a_log_each() {
     }
     let Usage { keys, evicted, log_bytes: bytes } = world.engine.usage();
     assert_eq!(keys + evicted, 200_000);
-    // Two fifths more than were asked for, in each part of the table rounded up to whole sets.
+    // There are two fifths more places than were asked for, rounded up to whole sets in each shard.
     assert!(keys <= 141_000, "{keys}");
     assert_eq!(bytes, 64 * keys, "a ring of four words and what is kept beside it");
 }
@@ -36,7 +36,7 @@ fn all_logs_together_take_no_more_than_they_may_and_who_asks_keeps_what_it_count
         let mut counted = 0;
         let mut largest = 0;
         for n in 0..3_000 {
-            // One who is asked for nine thousand at once: 72 KB with one question.
+            // One question for nine thousand units: a log of 72 KB.
             let (name, now_us) = (name(n), START + n * 300_000);
             let mut request = Request::new(&name, "api");
             request.cost = if limits.contains("9/s") { 9 } else { 9_000 };
@@ -60,7 +60,7 @@ fn all_logs_together_take_no_more_than_they_may_and_who_asks_keeps_what_it_count
 
 #[test]
 fn a_list_with_logs_and_other_limits_holds_all_of_them_exactly() {
-    // In the order of the table logs come first, whatever the list says.
+    // Logs come first among the words of a key, whatever the order of the list.
     let world = world(
         1_000,
         "\"40/hour\", \"20/min sliding-log\", \"60/day sliding-window\", \"30/hour sliding-log\"",

@@ -3,7 +3,7 @@
 use super::{SECOND, START, World};
 use crate::requests::{Outcome, Priority, Request};
 
-/// What becomes of a request that is made so many times, evenly over so long.
+/// Returns the outcomes of a request that is made `times` times, evenly over `lasting_us` microseconds.
 fn paced(world: &World, request: &Request<'_>, times: u64, lasting_us: u64) -> Vec<Outcome> {
     (0..times).map(|nth| world.outcome(request, START + nth * lasting_us / times)).collect()
 }

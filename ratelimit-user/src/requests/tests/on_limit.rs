@@ -28,10 +28,10 @@ fn a_token_bucket_that_delays_holds_the_place_and_no_longer_than_it_may() {
     assert_eq!(world.outcome(&user, START), Outcome::Delayed { wait_us: SECOND });
     assert_eq!(world.outcome(&user, START), Outcome::Delayed { wait_us: 2 * SECOND });
     assert_eq!(world.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
-    // Whoever gives something back has a turn, and nobody knows which: the last one is somebody's.
+    // While callers wait, nothing comes back: every turn, the last one too, may belong to a caller that waits.
     world.engine.refund(&world.engine.rules(), &user, START).unwrap();
     assert_eq!(world.outcome(&user, START), Outcome::Refused { retry_us: Some(3 * SECOND) });
-    // When nobody waits any more it is there again.
+    // When nobody waits any more, a refund gives the unit back.
     let later = START + 2 * SECOND;
     world.engine.refund(&world.engine.rules(), &user, later).unwrap();
     assert_eq!(world.outcome(&user, later), Outcome::Allowed);
@@ -47,7 +47,7 @@ fn what_is_deprioritised_passes_and_does_not_count() {
         let outcomes: Vec<Outcome> = (0..6).map(|_| world.outcome(&user, START)).collect();
         assert_eq!(outcomes[..2], [Outcome::Allowed; 2], "{algorithm}");
         assert_eq!(outcomes[2..], [Outcome::Deprioritised; 4], "{algorithm}");
-        // As if the four had never been asked: two of the next minute are within the limit, and what is above both is not.
+        // The four count as if they had never been asked: two of the next minute are within the limit, and what is above both is not.
         let later = START + 2 * MINUTE;
         let outcomes: Vec<Outcome> = (0..3).map(|_| world.outcome(&user, later)).collect();
         assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::Deprioritised], "{algorithm}");

@@ -1,4 +1,4 @@
-//! What is given back: what was charged and is not over, and no more.
+//! What refunds give back: what was charged and still counts, and no more.
 
 use super::{MINUTE, SECOND, START, World, ip};
 use crate::requests::{Outcome, Request};

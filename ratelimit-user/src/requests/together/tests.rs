@@ -1,4 +1,4 @@
-//! Decisions of a host that has a store, some of them its own: what the store is asked, told and given back.
+//! Decisions of a host that has a store, some of which it makes alone: what the store is asked, told and given back.
 
 use crate::{
     config,
@@ -16,9 +16,9 @@ use crate::{
 
 /// A plan that hosts count together, and an API that each counts for itself.
 const MIXED: &str = "[plan.default]\nlimits = [\"640/hour\"]\n[[api]]\nname = \"own\"\nlimits = [\"2/hour\"]\nsharing = \"local\"\n";
-/// Both with the store: each request is decided there.
+/// A plan and an API that hosts count together: the store decides about each request.
 const STRICT: &str = "[plan.default]\nlimits = [\"640/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"500/hour\"]\nsharing = \"strict\"\n";
-/// Decided from leases.
+/// An API whose requests are decided from leases.
 const LEASED: &str = "[[api]]\nname = \"api\"\nlimits = [\"640/hour\"]\n";
 
 const NO: [i64; 10] = [0, 5_000_000, 0, 0, 0, 1_000_000, 1, 0, 0, 0];
@@ -40,7 +40,7 @@ async fn outcome(service: &DecisionService, request: &Request<'_>, asking: Askin
     service.check(request, asking, |decision| decision.outcome).await.unwrap()
 }
 
-/// What the store has heard: which limits, what was to be spent, and what to be given back.
+/// Returns what the store has heard: which limits, what was to be spent, and what to be given back.
 async fn heard(scripted: &Scripted) -> Vec<(String, u64, u64)> {
     settle().await;
     let of = |(key, heard): (String, Heard)| {
@@ -64,7 +64,7 @@ fn what_the_store_has_charged_is_given_back_when_this_host_refuses_the_request()
         let refused = outcome(&service, &request, Asking::Counted).await;
         assert!(matches!(refused, Outcome::Refused { retry_us: Some(1_000_000..) }), "{refused:?}");
         assert_eq!(heard(&scripted).await, [line("user", 1, 0), line("user", 0, 1)]);
-        // Who only looks was charged nothing, and gets nothing back.
+        // A request that only looks is charged nothing, so nothing is given back.
         assert!(!outcome(&service, &request, Asking::Peeking).await.is_served());
         assert_eq!(heard(&scripted).await, [line("user", 1, 0)]);
     });
@@ -136,7 +136,7 @@ fn of_two_that_serve_a_request_the_harder_one_is_told() {
 fn a_lease_is_spent_without_asking_and_what_was_not_used_of_it_is_taken_back_here() {
     with(LEASED, async |service, scripted| {
         let request = Request::new("u", "api");
-        // Spent, and ten more to hold.
+        // One unit is spent, and ten are granted to hold.
         scripted.answer("api:", [1, 0, 10, 500, 0, 0, 0, 0, 0, 0]);
         assert_eq!(outcome(&service, &request, Asking::Counted).await, Outcome::Allowed);
         let first = scripted.heard();
@@ -145,11 +145,11 @@ fn a_lease_is_spent_without_asking_and_what_was_not_used_of_it_is_taken_back_her
         assert_eq!(scripted.heard(), [], "from the lease");
         let left = |service: &DecisionService| service.engine().usage().keys;
         assert_eq!(left(&service), 0, "nothing is counted by this host alone");
-        // What is given back of the lease nobody need hear of.
+        // The store need not hear of units that are given back to the lease.
         assert_eq!(service.refund(&request, 0).await, Ok(()));
         settle().await;
         assert_eq!(scripted.heard(), []);
-        // What was not from the lease is given back in the store, with how old it is.
+        // Units that were not spent from the lease are given back in the store, with their age.
         assert_eq!(service.refund(&request.costing(50), 7_000).await, Ok(()));
         settle().await;
         let told = scripted.heard();
@@ -185,7 +185,7 @@ fn a_reset_reaches_the_store_and_what_it_had_refused_is_asked_again() {
         assert!(key.contains("{u}:api:api:"), "{key}");
         assert_eq!(outcome(&service, &request, Asking::Counted).await, Outcome::Allowed);
     });
-    // Nothing of what this host counts alone is the store's.
+    // The store hears nothing of keys that this host counts alone.
     with(
         "[[api]]\nname = \"own\"\nlimits = [\"2/hour\"]\nsharing = \"local\"\n",
         async |service, scripted| {
@@ -201,7 +201,7 @@ fn a_reset_reaches_the_store_and_what_it_had_refused_is_asked_again() {
     );
 }
 
-/// The store goes, and the worker has noticed.
+/// Takes the store away, and waits until the worker has noticed.
 async fn lose(service: &DecisionService, scripted: &Scripted) {
     scripted.is_down(true);
     let _first_to_find_out = outcome(service, &Request::new("somebody", "api"), Asking::Counted).await;
@@ -221,7 +221,7 @@ fn without_the_store_a_host_gives_its_share_and_gives_back_what_it_charged_itsel
         assert_eq!(all, [true, true, false], "half of 500");
         assert_eq!(service.refund(&request, 0).await, Ok(()));
         assert!(outcome(&service, &request, Asking::Counted).await.is_served());
-        // More than this host ever has, and not more than there is: the store may be back.
+        // The request is more than this host ever gives alone, but not more than the limit: the store may be back.
         let much = Request::new("v", "api").costing(400);
         assert_eq!(
             outcome(&service, &much, Asking::Counted).await,
@@ -243,7 +243,7 @@ fn a_reset_without_the_store_is_kept_for_it_and_one_more_than_are_kept_changes_n
         assert!(is_served().await && !is_served().await, "half of 500");
         service.reset(&request).await.unwrap();
         assert!(is_served().await && !is_served().await, "it is all there again");
-        // A key of the API and one of the plan for each.
+        // Each reset is kept for two keys, one of the API and one of the plan.
         for n in 1..MOST_KEPT / 2 {
             service.reset(&Request::new(&n.to_string(), "api")).await.unwrap();
         }

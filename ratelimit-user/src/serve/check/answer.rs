@@ -1,4 +1,4 @@
-//! What goes back: decisions as status, header fields and JSON, and trouble as a sentence.
+//! Answers: decisions as status, header fields and JSON, and trouble as a sentence.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -21,35 +21,35 @@ use crate::requests::{
 /// An answer over HTTP.
 pub(super) type HttpAnswer = Response<Full<Bytes>>;
 
-/// The limits that a request has.
+/// The field with the limits that a request has.
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// What is left of the limit that is nearest to its end.
+/// The field with what is left of the limit that decided, or that has least left.
 const STANDING: HeaderName = HeaderName::from_static("ratelimit");
 /// The field that says that the request is to be served after others.
 const PRIORITY: HeaderName = HeaderName::from_static("x-ratelimit-priority");
 /// The field that says that the request is above its limit, in the margin.
 const MARGIN: HeaderName = HeaderName::from_static("x-ratelimit-margin");
-/// For how many milliseconds the answer was held.
+/// The field with the milliseconds that the answer was held.
 const DELAYED: HeaderName = HeaderName::from_static("x-ratelimit-delayed");
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What "too many requests" is called, by draft-ietf-httpapi-ratelimit-headers.
+/// The problem type of "too many requests", by draft-ietf-httpapi-ratelimit-headers.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// Why something is not changed for a caller that has shown nothing.
+/// Why nothing is changed for a caller that has shown nothing.
 pub(super) const NO_CHANGE: &str = "changes need more than being on this host; name a token_file in [listen] and send Authorization: Bearer \
                                     TOKEN, or use a socket in the file system";
-/// Why something is not forgotten for somebody who may ask.
+/// Why nothing is reset for a caller that may only ask.
 pub(super) const NO_RESET: &str = "resets need the operator's token, the one of operator_token_file in [listen]; send it as Authorization: \
                                    Bearer TOKEN. What one request was charged, /v1/refund gives back without it";
-/// Why something is not changed by a body of another kind.
+/// Why nothing is changed by a body that does not say that it is JSON.
 pub(super) const NO_JSON: &str =
     "changes are taken from bodies of JSON that say so; send Content-Type: application/json";
 
-/// A decision as status and header fields; a refusal also as a problem.
+/// Makes the answer of a decision: status and header fields, and for a refusal a problem as the body.
 pub(super) fn decided(decision: &Decision<'_>) -> HttpAnswer {
     let mut answer = match decision.outcome {
         Outcome::Refused { retry_us } => refusal(decision, retry_us.map(seconds)),
@@ -59,7 +59,7 @@ pub(super) fn decided(decision: &Decision<'_>) -> HttpAnswer {
     answer
 }
 
-/// A decision as JSON too; a refusal is the same as in [`decided`].
+/// Makes the answer of a decision with JSON as the body. A refusal is answered as by [`decided`].
 pub(super) fn decided_in_json(decision: &Decision<'_>) -> HttpAnswer {
     if matches!(decision.outcome, Outcome::Refused { .. }) {
         return decided(decision);
@@ -71,7 +71,7 @@ pub(super) fn decided_in_json(decision: &Decision<'_>) -> HttpAnswer {
     answer
 }
 
-/// A decision as a part of JSON.
+/// A decision, to be written as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct DecisionJson<'r> {
     allowed: bool,
@@ -94,7 +94,7 @@ struct NearestLimit<'r> {
 }
 
 impl<'r> DecisionJson<'r> {
-    /// What is told about a decision.
+    /// Makes the JSON of a decision.
     pub(super) fn new(decision: &Decision<'r>) -> Self {
         let (retry_after, delay_ms) = match decision.outcome {
             Outcome::Refused { retry_us } => (retry_us.map(|us| seconds(us).max(1)), None),
@@ -119,18 +119,18 @@ impl<'r> DecisionJson<'r> {
     }
 }
 
-/// Header fields that every decision has.
+/// Adds the header fields that every decision has.
 fn mark(answer: &mut HttpAnswer, decision: &Decision<'_>) {
     let headers = answer.headers_mut();
     if let Some(Nearest { allowance, limit, remaining, more_us, .. }) = &decision.limit {
         let mut policies = Cow::Borrowed(allowance.header.as_str());
-        // Others whose limits are named in the problem.
+        // The other allowances that refuse: the problem names their limits, too.
         for other in decision.violated.allowances().filter(|other| other.id != allowance.id) {
             let policies = policies.to_mut();
             policies.push_str(", ");
             policies.push_str(&other.header);
         }
-        // Names in a policy are of letters that header fields have: none of these can fail.
+        // Cannot fail: names in a policy have only letters that header fields may have.
         if let Ok(value) = HeaderValue::from_str(&policies) {
             headers.insert(POLICY, value);
         }
@@ -155,7 +155,7 @@ fn mark(answer: &mut HttpAnswer, decision: &Decision<'_>) {
     }
 }
 
-/// A refusal as a problem. Under load most answers are this one: it is put together at once. Names in a policy need no escapes.
+/// Makes the answer of a refusal, a problem. Under load most answers are refusals, so the text is put together at once. Names in a policy need no escapes.
 fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> HttpAnswer {
     let limit = decision.limit.as_ref();
     let retry_after = retry_after.map(|seconds| seconds.max(1));
@@ -189,7 +189,7 @@ fn refusal(decision: &Decision<'_>, retry_after: Option<u64>) -> HttpAnswer {
     with_body(StatusCode::TOO_MANY_REQUESTS, PROBLEM, body)
 }
 
-/// A problem, as RFC 9457 has them.
+/// A problem in the format of RFC 9457.
 #[derive(Debug, Serialize)]
 struct ProblemJson<'p> {
     #[serde(rename = "type")]
@@ -209,30 +209,30 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Trouble of another kind.
+    /// Makes trouble of any status.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), field: None }
     }
 
-    /// The request makes no sense.
+    /// Makes trouble: the request makes no sense.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// Nothing is there.
+    /// Makes trouble: there is nothing at this path.
     pub(super) fn path(path: &str) -> Self {
         let detail = format!("there is nothing at {}; ask at /v1/check, and see /openapi.json", shown(path));
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// Something is there, for other methods.
+    /// Makes trouble: what is at this path takes other methods.
     pub(super) fn method(method: &Method, allowed: &'static str) -> Self {
         let detail = format!("method {} is not for this path; use {allowed}", shown(method.as_str()));
         let field = Some((ALLOW, HeaderValue::from_static(allowed)));
         Self { field, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
     }
 
-    /// The caller has not shown the token, or another.
+    /// Makes trouble: the caller has not shown the token, or has shown another.
     pub(super) fn unauthorised(shown: bool) -> Self {
         let wrong = if shown { "the token is not the right one" } else { "the token is missing" };
         let field = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
@@ -240,12 +240,12 @@ impl Trouble {
         Self { field, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 
-    /// Whether the question makes no sense: whoever asks has made a mistake that the operator should know of.
+    /// Whether the question makes no sense: the caller has made a mistake that the operator should know of.
     pub(super) fn is_senseless(&self) -> bool {
         matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
     }
 
-    /// The answer that tells of it.
+    /// Makes the answer that tells of the trouble.
     pub(super) fn into_answer(self) -> HttpAnswer {
         let problem = ProblemJson {
             kind: "about:blank",
@@ -303,17 +303,17 @@ impl From<String> for Trouble {
     }
 }
 
-/// An answer with a JSON body.
+/// Makes an answer with a JSON body.
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> HttpAnswer {
     with_body(status, JSON, body)
 }
 
-/// An answer with a body of plain text.
+/// Makes an answer with a body of plain text.
 pub(super) fn text(body: &'static str) -> HttpAnswer {
     with_body(StatusCode::OK, TEXT, body)
 }
 
-/// Nothing but that it is done.
+/// Makes an empty answer, which says that something is done.
 pub(super) fn done() -> HttpAnswer {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::NO_CONTENT;
@@ -329,7 +329,7 @@ fn with_body(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> H
 
 /// Adds JSON to a body.
 pub(super) fn write(body: &mut Vec<u8>, value: &impl Serialize) {
-    // Memory takes everything, and nothing that is told has keys that are no text.
+    // Cannot fail: memory takes everything, and all keys in answers are text.
     let _written = serde_json::to_writer(body, value);
 }
 
@@ -337,14 +337,14 @@ fn milliseconds(us: u64) -> u64 {
     us.div_ceil(1_000)
 }
 
-/// A header field that is put together without memory of its own.
+/// The value of a header field, put together without allocating memory.
 struct HeaderLine {
     bytes: [u8; Self::LENGTH],
     length: usize,
 }
 
 impl HeaderLine {
-    /// The longest name of a limit has 64 letters for the API, as many for the plan or user, and a period.
+    /// Room in bytes. The longest name of a limit has 64 letters for the API, as many for the plan or user, and a period.
     const LENGTH: usize = 256;
 
     fn new() -> Self {

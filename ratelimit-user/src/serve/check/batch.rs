@@ -16,9 +16,9 @@ use super::{
 };
 use crate::requests::decision_service::DecisionService;
 
-/// The longest body.
+/// The longest body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
-/// How long a body may take.
+/// How long a body may take to arrive.
 const BODY: Duration = Duration::from_secs(10);
 
 /// What is to be done about each question.
@@ -26,14 +26,14 @@ const BODY: Duration = Duration::from_secs(10);
 pub(super) enum Errand {
     /// Decide about the request.
     Check,
-    /// Give back what it was charged.
+    /// Give back what the request was charged.
     Refund,
-    /// Forget what was counted under its keys.
+    /// Forget what was counted under the keys of the request.
     Reset,
 }
 
 impl Errand {
-    /// Whether others have to put up with it: it is not for everybody.
+    /// Whether the errand changes counts that other callers depend on, so that it is not for everybody.
     pub(super) fn is_change(self) -> bool {
         matches!(self, Self::Refund | Self::Reset)
     }
@@ -56,7 +56,7 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Trouble> {
     }
 }
 
-/// Answers a body.
+/// Answers a body of one question or many.
 pub(super) async fn answer(
     decisions: &Arc<DecisionService>,
     errand: Errand,
@@ -98,7 +98,7 @@ async fn one(
     }
 }
 
-/// Adds the answer to one of many.
+/// Appends the answer to one of many questions.
 async fn append(
     decisions: &Arc<DecisionService>,
     errand: Errand,

@@ -1,7 +1,7 @@
 //! The dashboard over HTTP: which path means what, who may look, and who may change something.
 //!
-//! The page itself is open: there is nothing in it. What it shows is for whoever may ask the listener anything; what it changes is for
-//! whoever shows the operator's token.
+//! The page itself is open: it holds no data. Data is for callers that may ask the listener anything, changes are for callers that show the operator's
+//! token.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -35,24 +35,24 @@ use crate::{
     },
 };
 
-/// Whole, or piece by piece.
+/// A body that is sent whole or piece by piece.
 pub(super) type PageBody = Either<Full<Bytes>, Pictures>;
 /// A body that is sent piece by piece.
 pub(super) type Pictures =
     StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
 
-/// Where metrics are, for whoever may look at the dashboard: it shows more.
+/// The path of the metrics. Callers that may look at the dashboard may read them: the dashboard shows more.
 const METRICS: &str = "/metrics";
-/// The longest order.
+/// The longest order, in bytes.
 const MAX_ORDER: usize = 4 * 1024;
-/// How long an order may take to come.
+/// How long an order may take to arrive.
 const ORDER: Duration = Duration::from_secs(5);
-/// Entries of a list that are told.
+/// The most entries of a list that are sent.
 const MAX_LISTED: u32 = 200;
-/// After so long without a picture there is a sign of life instead.
+/// How long the stream waits for a picture before it sends a sign of life instead.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
-/// What the page may do: run its own scripts, and talk to where it came from.
+/// What browsers let the page do: run its own scripts, and talk to the host that it came from.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
@@ -68,20 +68,20 @@ pub(super) fn is_here(path: &str) -> bool {
 /// What a caller has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DashboardRole {
-    /// Enough to look.
+    /// The caller may look.
     Viewer,
-    /// The operator's token.
+    /// The caller has shown the operator's token, and may change something.
     Operator,
 }
 
-/// What the page is told first.
+/// What the stream tells the page first.
 #[derive(Debug, Serialize)]
 struct DashboardSession<'s> {
-    /// Whether there are packets.
+    /// Whether there is a daemon that guards interfaces.
     guards: bool,
     /// `never`: there is no operator's token; `locked`: it has not been shown; `unlocked`.
     changes: &'s str,
-    /// Where the caller sits, as far as it is known.
+    /// The address of the caller, as far as it is known.
     address: Option<IpAddr>,
 }
 
@@ -161,9 +161,9 @@ impl Visit {
         answer.map(|answer| answer.map(Either::Left))
     }
 
-    /// The name that the caller asks under. Where callers show nothing it must be one that no other site can have.
+    /// Returns the host name that the caller asks under. Where callers show nothing, it must be a name that no other site can have.
     fn own_host(&self, headers: &HeaderMap) -> Result<Option<String>, Trouble> {
-        // Two of them would be two opinions.
+        // Two fields could contradict each other, so they count as none.
         let mut hosts = headers.get_all(HOST).iter();
         let host = hosts.next().filter(|_| hosts.next().is_none()).and_then(|host| host.to_str().ok());
         let own = host.is_some_and(guard::is_own_name);
@@ -175,7 +175,7 @@ impl Visit {
         Err(Trouble::new(StatusCode::MISDIRECTED_REQUEST, detail))
     }
 
-    /// What a caller has shown; trouble if it has to show more before it may look, or has shown what is not right.
+    /// Returns what a caller has shown. Trouble if it has to show more before it may look, or has shown a wrong token.
     fn shown(&self, headers: &HeaderMap) -> Result<DashboardRole, Trouble> {
         let Some(field) = headers.get(AUTHORIZATION) else {
             return if self.door.viewer_token.is_none() {
@@ -202,7 +202,7 @@ impl Visit {
         Trouble::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// Pictures until the caller hangs up, reads too slowly, or its token is no longer the right one.
+    /// Streams pictures until the caller hangs up, reads too slowly, or its token is no longer the right one.
     fn stream(
         &self,
         gallery: &Gallery,
@@ -244,10 +244,10 @@ impl Visit {
     }
 }
 
-/// A browser that looks, and what it holds meanwhile.
+/// A browser that looks, and what is held for it meanwhile.
 struct Viewing {
     viewer: Viewer,
-    /// What could be shown, as it was when this began.
+    /// The tokens that a caller could show, and the generation of each when the stream began.
     tokens: Vec<(Arc<Token>, u64)>,
     /// Keeps the place of the connection.
     _answering: Busy,
@@ -300,7 +300,7 @@ async fn read(body: Incoming) -> Result<Bytes, Trouble> {
     }
 }
 
-/// Refuses what another site's page sends. Questions too: that page does not see the answer, but the host would have the work.
+/// Refuses requests that a page of another site sends. Questions too: that page would not see the answer, but the host would have the work.
 fn own_page(host: Option<&str>, headers: &HeaderMap) -> Result<(), Trouble> {
     let field = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if guard::is_own_page(host.unwrap_or_default(), field(&ORIGIN), field(&FETCH_SITE)) {
@@ -317,7 +317,7 @@ fn no_form(headers: &HeaderMap) -> Result<(), Trouble> {
     }
 }
 
-/// The metrics, as Prometheus reads them.
+/// Answers with the metrics, as Prometheus reads them.
 async fn metrics(gallery: &Gallery) -> Result<HttpAnswer, Trouble> {
     let text = gallery.metrics().await.map_err(|why| Trouble::new(StatusCode::SERVICE_UNAVAILABLE, why))?;
     let mut answer = Response::new(Full::new(Bytes::from(text)));
@@ -325,7 +325,7 @@ async fn metrics(gallery: &Gallery) -> Result<HttpAnswer, Trouble> {
     Ok(answer)
 }
 
-/// Both lists, as far as they are told.
+/// Answers with both lists, each up to [`MAX_LISTED`] entries.
 async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<HttpAnswer, Trouble> {
     match gallery.ask(Order::Lists { most: MAX_LISTED }, from).await {
         Reply::Lists(lists) => json(&lists),
@@ -333,7 +333,7 @@ async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<HttpAnswer, Tr
     }
 }
 
-/// What the daemon said.
+/// Makes the answer of a reply of the daemon.
 fn told(reply: Reply) -> Result<HttpAnswer, Trouble> {
     #[derive(Serialize)]
     struct DoneMessage {

@@ -1,6 +1,6 @@
 //! Where a request comes from, as far as it can be believed.
 //!
-//! Only peers that are trusted may speak for others: proxies that the policy names, programs on this host, and whoever may open the socket's file.
+//! Only trusted peers may name the address of a caller: proxies that the policy names, programs on this host, and callers that may open the socket's file.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,33 +8,33 @@ use hyper::header::{HeaderMap, HeaderName};
 
 use crate::serve::{door::Door, listener::Peer};
 
-/// What proxies append the address of their peer to.
+/// The field to which proxies append the address of their peer.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallerOrigin {
-    /// None for programs on this host that say nothing.
+    /// The address; none for programs on this host that name none.
     pub ip: Option<IpAddr>,
-    /// Whether the address may be blocked for what it asks.
+    /// Whether the address may be blocked for its requests.
     pub vouched: bool,
 }
 
-/// The address of a request: as the peer says if it is trusted, else the peer's own.
+/// Returns the address of a request: the address that the peer names if the peer is trusted, else the peer's own.
 pub(super) fn origin(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> CallerOrigin {
     match door.peer {
-        // It has answered from there, so it is its own.
+        // The peer has answered from this address, so it is the peer's own.
         Peer::Host(ip) if !speaks(door, ip) => CallerOrigin { ip: Some(ip), vouched: true },
         _ => CallerOrigin { ip: told(door, claimed, headers), vouched: door.vouches() },
     }
 }
 
-/// Whether an address is one of those that speak for others.
+/// Whether the peer at this address may name the addresses of callers.
 fn speaks(door: &Door, ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback() || door.decisions.trusts(ip)
 }
 
-/// What a peer says that may speak for others.
+/// Returns the address that a trusted peer names.
 fn told(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
     if claimed.is_some() {
         return claimed;
@@ -43,7 +43,7 @@ fn told(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpA
         Peer::Host(ip) => Some(ip),
         Peer::Local => None,
     };
-    // Almost always one line or none; the last line was written last.
+    // There is almost always one line or none. Of several lines, the last was written last.
     let mut lines = headers.get_all(FORWARDED_FOR).iter();
     let forwarded = std::iter::from_fn(|| lines.next_back())
         .flat_map(|line| line.to_str().unwrap_or(UNREADABLE).rsplit(','))
@@ -51,17 +51,17 @@ fn told(door: &Door, claimed: Option<IpAddr>, headers: &HeaderMap) -> Option<IpA
     client(forwarded, |ip| speaks(door, ip)).or(own)
 }
 
-/// Stands for a line that is not even text.
+/// Stands for a line that is not text.
 const UNREADABLE: &str = "?";
 
-/// The first address, from the nearest on, that is no trusted proxy's; the furthest one if all are. What an untrusted one wrote is not read.
+/// Returns the first address, from the nearest on, that is no trusted proxy; the furthest one if all are trusted. What an untrusted one wrote is not read.
 fn client<'f>(
     nearest_first: impl Iterator<Item = &'f str>,
     trusts: impl Fn(IpAddr) -> bool,
 ) -> Option<IpAddr> {
     let mut furthest = None;
     for word in nearest_first {
-        // "unknown", or anything that a proxy hides its peer behind: whoever told it is as far as we can see.
+        // "unknown", or another word that a proxy hides its peer behind: the proxy that wrote it is as far as we can see.
         let Some(ip) = parse(word) else { break };
         furthest = Some(ip);
         if !trusts(ip) {
@@ -71,7 +71,7 @@ fn client<'f>(
     furthest
 }
 
-/// An address, with or without a port.
+/// Reads an address, with or without a port.
 fn parse(word: &str) -> Option<IpAddr> {
     let bracketed = || word.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     let with_port = || word.parse::<SocketAddr>().ok().map(|address| address.ip());
@@ -97,11 +97,11 @@ mod tests {
             (host("::ffff:127.0.0.1"), false, "8.8.8.8", false),
             (host("::1"), false, "8.8.8.8", false),
             (host("127.0.0.1"), true, "8.8.8.8", true),
-            // Those that the policy names, be it on loopback.
+            // Proxies that the policy names, also on loopback.
             (host("127.0.0.2"), false, "8.8.8.8", true),
             (host("10.0.0.1"), true, "8.8.8.8", true),
             (Peer::Local, true, "8.8.8.8", true),
-            // Whoever else speaks for itself.
+            // Every other peer speaks for itself.
             (host("192.0.2.1"), true, "192.0.2.1", true),
         ] {
             let (decisions, quotas) = (Arc::clone(&decisions), Arc::default());
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The client of a chain as it is written, with 10.0.0.0/8 trusted.
+    /// Returns the client of a chain as it is written, with 10.0.0.0/8 trusted.
     fn client_of(chain: &str) -> Option<String> {
         let trusts = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 10);
         client(chain.rsplit(',').map(str::trim), trusts).map(|ip| ip.to_string())
@@ -133,17 +133,17 @@ mod tests {
         for (chain, expected) in [
             ("192.0.2.1", Some("192.0.2.1")),
             ("192.0.2.1, 10.0.0.1", Some("192.0.2.1")),
-            // Whatever a client writes in front is not believed.
+            // What a client itself writes in front is not believed.
             ("198.51.100.9, 192.0.2.1, 10.0.0.2, 10.0.0.1", Some("192.0.2.1")),
             ("10.0.0.3, 192.0.2.1", Some("192.0.2.1")),
-            // Trusted all the way: the furthest.
+            // All addresses are trusted: the furthest counts.
             ("10.0.0.2,10.0.0.1", Some("10.0.0.2")),
-            // Ports, as some proxies write them.
+            // Some proxies write ports.
             ("192.0.2.1:4711, 10.0.0.1:80", Some("192.0.2.1")),
             ("[2001:db8::1]:4711", Some("2001:db8::1")),
             ("[2001:db8::1]", Some("2001:db8::1")),
             ("2001:db8::1", Some("2001:db8::1")),
-            // What cannot be read ends the chain.
+            // A word that cannot be read ends the chain.
             ("192.0.2.1, unknown, 10.0.0.1", Some("10.0.0.1")),
             ("192.0.2.1, unknown", None),
             ("", None),

@@ -1,4 +1,4 @@
-//! Answers that are held until it is the request's turn. Its turn goes to the next who asks if the caller does not wait for it.
+//! Answers that are held until the turn of the request. If the caller does not wait, its turn goes to the next caller.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Questions in JSON. One that makes no sense leaves those after it alone.
+//! Questions in JSON. A question that makes no sense does not affect the questions after it.
 
 use std::{borrow::Cow, fmt};
 
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::requests::key::named;
 
-/// Questions in one body.
+/// The most questions in one body.
 pub(super) const MAX_QUESTIONS: usize = 1_000;
 
-/// What a body has in it.
+/// The questions of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestBody {
-    /// One question, or why it is none.
+    /// One question, or why it is no question.
     One(Element),
-    /// Any number of them.
+    /// Any number of questions. An element that is no question says why.
     Many(Vec<Element>),
 }
 
@@ -163,7 +163,7 @@ fn owned(text: &str) -> Cow<'static, str> {
     Cow::Owned(named(text.as_bytes()).into_owned())
 }
 
-/// A number as people write it: to JSON, 3.0 and 3 are the same.
+/// Writes a number as people do: in JSON, 3.0 and 3 are equal.
 fn plain(number: &Number) -> String {
     match number.as_f64() {
         Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() <= MAX_COST as f64 => {

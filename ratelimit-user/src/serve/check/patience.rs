@@ -1,6 +1,6 @@
-//! Connections that come to nothing end: heads that never get complete, answers that nobody reads, peers that are gone.
+//! Gives up connections of which nothing will come: heads that never get complete, answers that nobody reads, peers that are gone.
 //!
-//! A look every few seconds, and a few counters between, instead of a timer for every request.
+//! Every connection is looked at every few seconds, and has a few counters, instead of a timer for every request.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::serve::listener::ClientStream;
 
-/// Between two looks. A head, or a caller that reads nothing, has at least one whole interval.
+/// The time between two looks. An incomplete head, or a caller that reads nothing, is given at least one whole interval.
 const LOOK: Duration = Duration::from_secs(5);
 /// Looks until a connection must have asked something: 30 s.
 const SILENT_LOOKS: u32 = 6;
@@ -29,15 +29,15 @@ const IDLE_LOOKS: u32 = 120;
 pub(super) struct Pulse {
     /// Requests whose head was complete.
     requests: AtomicU32,
-    /// Times that something went out.
+    /// How often bytes went out.
     writes: AtomicU32,
-    /// Something came in since the last head was complete.
+    /// Whether bytes came in since the last head was complete.
     began: AtomicBool,
-    /// A request is being answered.
+    /// Whether a request is being answered.
     busy: AtomicBool,
-    /// Answers that go on piece by piece.
+    /// The number of answers that are being sent piece by piece.
     holds: AtomicU32,
-    /// The other end takes no more bytes.
+    /// Whether the other end takes no more bytes.
     stuck: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ struct PulseReading {
     writes: u32,
     began: bool,
     stuck: bool,
-    /// Looks since anything was asked.
+    /// Looks since the last request.
     looks: u32,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct OpenAnswer(Arc<Pulse>);
 pub(super) struct RequestUnderWay<'p>(&'p Pulse);
 
 impl Pulse {
-    /// A request's head is complete.
+    /// Records that the head of a request is complete.
     pub(super) fn begin(&self) -> RequestUnderWay<'_> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.began.store(false, Ordering::Relaxed);
@@ -67,23 +67,23 @@ impl Pulse {
         RequestUnderWay(self)
     }
 
-    /// An answer goes on piece by piece: the connection is in use for as long as that is held, unless nobody reads.
+    /// Records an answer that is sent piece by piece: the connection counts as in use until the returned value is dropped, unless nobody reads.
     pub(super) fn hold(self: &Arc<Self>) -> OpenAnswer {
         self.holds.fetch_add(1, Ordering::Relaxed);
         OpenAnswer(Arc::clone(self))
     }
 
-    /// Waits while the other end takes no bytes: the server would go on reading and keep every answer in memory.
+    /// Waits while the other end takes no bytes. Without this, the server would go on reading and keep every answer in memory.
     pub(super) async fn until_answers_are_read(&self) {
         std::future::poll_fn(|_| match self.stuck.load(Ordering::Relaxed) {
-            // Whoever writes next wakes us: it is the same task.
+            // The next write wakes us: reading and writing are one task.
             true => Poll::Pending,
             false => Poll::Ready(()),
         })
         .await;
     }
 
-    /// Returns when the connection has come to nothing.
+    /// Returns when the connection is to be given up.
     pub(super) async fn until_it_stops(&self) {
         let mut seen = PulseReading::default();
         loop {
@@ -95,7 +95,7 @@ impl Pulse {
         }
     }
 
-    /// What is seen now; nothing if the connection has come to nothing since.
+    /// Returns what is seen now; `None` if the connection is to be given up.
     fn look(&self, before: PulseReading) -> Option<PulseReading> {
         let now = PulseReading {
             requests: self.requests.load(Ordering::Relaxed),
@@ -106,7 +106,7 @@ impl Pulse {
         };
         let unread = before.stuck && now.stuck && before.writes == now.writes;
         if self.busy.load(Ordering::Relaxed) || self.holds.load(Ordering::Relaxed) > 0 {
-            // Bodies have a time of their own, and answers that are held have theirs.
+            // Bodies and held answers have time limits of their own.
             return (!unread).then_some(now);
         }
         let asked = before.requests != now.requests;
@@ -125,7 +125,7 @@ impl Drop for OpenAnswer {
 
 impl Drop for RequestUnderWay<'_> {
     fn drop(&mut self) {
-        // What came in meanwhile was the body, and no next head.
+        // Bytes that came in meanwhile were the body, and not the next head.
         self.0.began.store(false, Ordering::Relaxed);
         self.0.busy.store(false, Ordering::Relaxed);
     }
@@ -203,7 +203,7 @@ impl AsyncWrite for Watched {
 mod tests {
     use super::*;
 
-    /// How many looks a connection lasts on which `each` happens between two of them.
+    /// Returns how many looks a connection lasts on which `each` happens between two looks.
     fn lasts(each: impl Fn(&Pulse)) -> usize {
         let pulse = Pulse::default();
         let mut seen = PulseReading::default();

@@ -1,4 +1,4 @@
-//! A question as it is written in a query, in header fields or in JSON. What is said twice must be the same.
+//! A question as it is written in a query, in header fields or in JSON. A value that is given twice must be the same both times.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -10,13 +10,13 @@ use crate::{
     requests::{Priority, Request, asking::Asking, key::named},
 };
 
-/// The most that one request may count: what every program that reads JSON still counts exactly.
+/// The largest cost of one request: every program that reads JSON still counts it exactly.
 pub(super) const MAX_COST: u64 = (1 << 53) - 1;
-/// Further parts of a key in one question.
+/// The most further parts of a key in one question.
 const MAX_PARTS: usize = 16;
-/// Header fields that questions are made of begin like this.
+/// The beginning of header fields that questions are made of.
 const PREFIX: &str = "x-ratelimit-";
-/// Header fields that are further parts of a key go on like this.
+/// How header fields that are further parts of a key go on after [`PREFIX`].
 const KEY_PREFIX: &str = "key-";
 
 /// A question that can be asked.
@@ -24,13 +24,13 @@ const KEY_PREFIX: &str = "key-";
 pub(super) struct Question<'q> {
     user: Cow<'q, str>,
     api: Cow<'q, str>,
-    /// As the caller says, who may not be believed.
+    /// The address that the caller names. It is used only if the caller is trusted.
     pub ip: Option<IpAddr>,
     cost: u64,
     priority: Priority,
     /// Whether the question charges or peeks.
     pub asking: Asking,
-    /// Of a refund: how long ago it was charged; 0 if nobody says.
+    /// For a refund, how many microseconds ago the request was charged; 0 if the caller does not say.
     pub age_us: u64,
     parts: Vec<(Cow<'q, str>, Cow<'q, str>)>,
 }
@@ -50,7 +50,7 @@ impl<'q> Question<'q> {
         Ok(draft.finish()?)
     }
 
-    /// Further parts of its key.
+    /// The further parts of the key.
     pub(super) fn parts(&self) -> Vec<(&str, &str)> {
         self.parts.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
@@ -86,7 +86,7 @@ impl<'q> Question<'q> {
     }
 }
 
-/// A question that is being written.
+/// A question whose values are being collected.
 #[derive(Debug, Default)]
 pub(super) struct QuestionDraft<'q> {
     user: Option<Cow<'q, str>>,
@@ -117,13 +117,13 @@ impl<'q> QuestionDraft<'q> {
             "user" | "api" | "ip" | "cost" | "priority" => self.give(name, value),
             _ => match name.strip_prefix(KEY_PREFIX) {
                 Some(part) => self.give_part(Cow::Borrowed(part), value),
-                // Others use this prefix too, for what they answer.
+                // Other programs use this prefix, too, for fields of their answers.
                 None => Ok(()),
             },
         }
     }
 
-    /// One of the things that every question may have.
+    /// Sets one of the values that every question may have.
     pub(super) fn give(&mut self, name: &str, value: Cow<'q, str>) -> Result<(), String> {
         match name {
             // Proxies write an empty name where they have none.
@@ -151,16 +151,16 @@ impl<'q> QuestionDraft<'q> {
         once(&mut self.peek, peek, "peek", bool::to_string)
     }
 
-    /// How long ago it was charged what is to be given back.
+    /// Sets how long ago the request was charged that is to be given back, in milliseconds.
     pub(super) fn give_age(&mut self, text: &str) -> Result<(), String> {
         let age_ms = text.parse::<u64>().ok().filter(|age_ms| *age_ms <= MAX_COST);
         let age_ms = age_ms
             .ok_or_else(|| format!("age_ms {} is no whole number from 0 to {MAX_COST}", shown(text)))?;
-        // What is older than the store's numbers reach has been over for centuries.
+        // An age beyond the store's numbers is centuries: nothing of it counts any more.
         once(&mut self.age_us, age_ms.saturating_mul(1_000).min(MAX_COST), "age_ms", u64::to_string)
     }
 
-    /// A further part of the key.
+    /// Adds a further part of the key.
     pub(super) fn give_part(&mut self, name: Cow<'q, str>, value: Cow<'q, str>) -> Result<(), String> {
         if !KeyPart::is_further(&name) {
             return Err(format!("{} cannot be a part of a key; {}", shown(&name), KeyPart::NAMES));
@@ -181,7 +181,7 @@ impl<'q> QuestionDraft<'q> {
         }
     }
 
-    /// The complete question.
+    /// Makes the question of all values.
     pub(super) fn finish(self) -> Result<Question<'q>, String> {
         Ok(Question {
             user: self.user.unwrap_or_default(),
@@ -196,7 +196,7 @@ impl<'q> QuestionDraft<'q> {
     }
 }
 
-/// Keeps a value; another one for the same thing is a contradiction.
+/// Keeps a value. Another value for the same name is a contradiction.
 fn once<T: PartialEq>(
     place: &mut Option<T>,
     value: T,
@@ -222,7 +222,7 @@ fn cost(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| format!("cost {} is no whole number from 1 to {MAX_COST}", shown(text)))
 }
 
-/// A name or value of a query without its percent-encoding; what is none stays as it is.
+/// Decodes the percent-encoding of a name or value of a query. A `%` without two digits stays as it is.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return named(text.as_bytes());

@@ -1,6 +1,6 @@
 //! What callers have written, as refusals show it.
 
-/// A value in a sentence: not more of it than fits.
+/// Quotes a value for a sentence, and cuts it if it is long.
 pub(super) fn shown(text: &str) -> String {
     const SHOWN: usize = 64;
     match text.char_indices().nth(SHOWN) {

@@ -1,11 +1,11 @@
-//! What the calls of a connection take in memory: answers that their caller has not taken yet, and messages that are not all there.
+//! The memory that the calls of a connection take: answers that their caller has not taken yet, and messages that have not arrived completely.
 //!
 //! ```text
 //! answer -> h2 holds it, with the share in the field that ends the answer -> written, or the connection is gone: the share is given back
 //! ```
 //! h2 does not tell how many answers wait in it, for a window or for the socket. It drops the fields of an answer once they are written, and a
-//! share of the backlog lives in one of them. After everything that could be written was, the connection says at its place what is left: the
-//! sum over all connections has a bound, and whoever has taken nothing for longest loses its place for it.
+//! share of the backlog lives in one of them. When everything that could be written is written, the connection tells its place how many bytes are left.
+//! The sum over all connections has a bound; beyond it, the connection that has taken nothing for longest loses its place.
 
 use std::{
     borrow::Cow,
@@ -21,25 +21,25 @@ use http::HeaderValue;
 
 use crate::places::{Common, Guest, Taken};
 
-/// What h2 and its tables take for a call, in bytes, beside the message: measured with 200 000 of them (`docs/sizing.md`).
+/// Bytes that h2 and its tables take for a call, beside the message: measured with 200 000 calls (`docs/sizing.md`).
 pub const CALL: usize = 2_560;
-/// What the field that ends an answer says of a call that went well.
+/// The value of the field that ends the answer to a call that went well.
 pub const WENT_WELL: &str = "0";
-/// How long a caller may take nothing of what waits for it, and send nothing of what it has begun.
+/// How long a caller may take nothing of the answers that wait for it, and send nothing of a message that it has begun.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Open streams that each connection may have, whatever others have.
+/// Open streams that each connection may have, however many others have.
 const OWN_STREAMS: usize = 4;
-/// Further open streams of all connections together: about 4 KB each.
+/// Further open streams of all connections together. A stream takes about 4 KB.
 pub const COMMON_STREAMS: usize = 8_192;
 
-/// What the calls of one connection take.
+/// The memory that the calls of one connection take.
 #[derive(Debug)]
 pub struct Backlog {
     guest: Arc<Guest>,
     bytes: AtomicUsize,
-    /// Whether something was given back since it was last said how much there is.
+    /// Whether a share has become smaller since the place was last told of the bytes.
     is_moving: AtomicBool,
-    /// What was said last.
+    /// The bytes that the place was last told of.
     told: Mutex<usize>,
     /// Whether a call of this connection has gone well.
     has_ended_one: AtomicBool,
@@ -80,34 +80,34 @@ impl Backlog {
         })
     }
 
-    /// Adds to it.
+    /// Adds a share of `bytes` bytes.
     pub fn hold(self: &Arc<Self>, bytes: usize) -> BacklogShare {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         BacklogShare { backlog: Arc::clone(self), bytes }
     }
 
-    /// The value of the field that ends an answer, whose message has so many bytes. The call has its share until the field is written.
+    /// Returns the value of the field that ends an answer with a message of `bytes` bytes. The call has its share until the field is written.
     ///
-    /// The first answer of a connection that went well has none: HPACK keeps its value in a table, for as long as the connection lasts, and those
-    /// behind it that say the same are a reference to it. The others must not get into the table, which is what being sensitive means to HPACK.
+    /// The first answer of a connection that went well has no share: HPACK keeps its value in a table for as long as the connection lasts, and equal values
+    /// after it are written as a reference to it. Values with a share must not get into the table, so they are marked as sensitive, which means that to HPACK.
     pub fn ending(self: &Arc<Self>, text: impl Into<Cow<'static, str>>, bytes: usize) -> HeaderValue {
         let text = text.into();
         if text == WENT_WELL && !self.has_ended_one.swap(true, Ordering::Relaxed) {
             return HeaderValue::from_static(WENT_WELL);
         }
         let marked = Bytes::from_owner(MarkedText { text, _share: self.hold(CALL + bytes) });
-        // Numbers and names of methods are values that a field can have.
+        // Cannot fail: numbers and names of methods are valid values of a field.
         let mut value = HeaderValue::from_maybe_shared(marked).unwrap_or(HeaderValue::from_static(""));
         value.set_sensitive(true);
         value
     }
 
-    /// A place for a stream, which takes memory for as long as it is open; none if all are taken.
+    /// Takes a place for a stream, which takes memory for as long as it is open; none if all places are taken.
     pub fn open_stream(&self) -> Option<Taken> {
         self.own_streams.take().or_else(|| self.common_streams.take())
     }
 
-    /// Says at the place of the connection how much there is.
+    /// Tells the place of the connection how many bytes there are.
     pub fn tell(&self) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Backlog {
 }
 
 impl BacklogShare {
-    /// Makes it as large as what it stands for.
+    /// Changes the size of the share.
     pub fn resize(&mut self, bytes: usize) {
         self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.backlog.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl BacklogShare {
         self.bytes = bytes;
     }
 
-    /// Makes it as large as what it stands for, and says so where the connection itself has nothing to do.
+    /// Changes the size of the share, and tells the place at once, because the task of the connection may have nothing to do.
     pub fn resize_and_tell(&mut self, bytes: usize) {
         if bytes != self.bytes {
             self.resize(bytes);

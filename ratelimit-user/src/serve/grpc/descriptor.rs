@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::{messages::text, status::GrpcStatus};
 use crate::requests::{BadRequest, Priority, Request, decision_service::DecisionService};
 
-/// Names in one descriptor. Those of proxies have a handful.
+/// The most entries of one descriptor. Those of proxies have a handful.
 const MAX_ENTRIES: usize = 32;
 
 /// A question, borrowed from the message that it came in.
@@ -26,7 +26,7 @@ pub struct DescriptorQuery<'m> {
 }
 
 impl<'m> DescriptorQuery<'m> {
-    /// Reads names and values; the first of a name counts. `vouched` is whether the address may be blocked for what it asks.
+    /// Reads names and values. The first value of a name counts. `vouched` says whether the address may be blocked for its requests.
     pub fn read(
         domain: &'m str,
         entries: impl ExactSizeIterator<Item = (&'m Bytes, &'m Bytes)>,
@@ -61,12 +61,12 @@ impl<'m> DescriptorQuery<'m> {
         Ok(Self { request, parts })
     }
 
-    /// It, as the engine wants it.
+    /// The question as the engine takes it.
     pub fn request(&self) -> Request<'_> {
         self.request.with_parts(&self.parts)
     }
 
-    /// Gives back what it was charged.
+    /// Gives back what the question was charged.
     pub async fn give_back(&self, decisions: &DecisionService, cost: u64) {
         if cost > 0 {
             decisions.give_back(&self.request().costing(cost)).await;
@@ -74,7 +74,7 @@ impl<'m> DescriptorQuery<'m> {
     }
 }
 
-/// A question that cannot be answered, for the caller.
+/// Makes the status that tells the caller that its question cannot be answered.
 pub fn problem(bad: &BadRequest) -> GrpcStatus {
     GrpcStatus::invalid(bad.to_string())
 }

@@ -16,9 +16,9 @@ use super::{
     status::{Code, GrpcStatus},
 };
 
-/// The longest message of a call that has one. Questions have some hundred bytes.
+/// The longest message of a call that has one message, in bytes. Questions have some hundred bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
-/// The longest one of a stream: a report has all buckets of a proxy in it.
+/// The longest message of a stream, in bytes: a report has all buckets of a proxy in it.
 pub const MAX_STREAMED: usize = 2 * 1024 * 1024;
 const PREFIX: usize = 5;
 
@@ -29,7 +29,7 @@ pub struct MessageReader {
     got: BytesMut,
     /// The first piece, which is mostly all there is: it is not copied.
     first: Bytes,
-    /// The longest message.
+    /// The longest message, in bytes.
     longest: usize,
 }
 
@@ -45,12 +45,12 @@ pub enum Piece {
 }
 
 impl MessageReader {
-    /// A reader of a body whose messages are at most so long.
+    /// Makes a reader of a body whose messages have at most `longest` bytes.
     pub fn new(body: RecvStream, longest: usize) -> Self {
         Self { body, got: BytesMut::new(), first: Bytes::new(), longest }
     }
 
-    /// The next message of a stream.
+    /// Reads the next message of a stream.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, GrpcStatus>> {
         loop {
             if let Some(message) = self.take()? {
@@ -68,7 +68,7 @@ impl MessageReader {
         }
     }
 
-    /// The same where one message is everything that is to come: it is there when the caller has ended.
+    /// Reads the only message of a call, which is complete when the caller has ended the stream.
     pub fn poll_only(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, GrpcStatus>> {
         loop {
             if self.len() > PREFIX + self.longest {
@@ -93,7 +93,7 @@ impl MessageReader {
         let Some(Ok(data)) = data else {
             return Poll::Ready(if data.is_none() { More::End } else { More::Gone });
         };
-        // What has ended needs no room to send more.
+        // A stream that has ended needs no room to send more.
         if !self.body.is_end_stream() && self.body.flow_control().release_capacity(data.len()).is_err() {
             return Poll::Ready(More::Gone);
         }
@@ -108,11 +108,11 @@ impl MessageReader {
         Poll::Ready(More::Some)
     }
 
-    /// The next message of a stream, with a share of the backlog for as long as it is not all there.
+    /// Reads the next message of a stream, and holds a share of the backlog for as long as the message is not complete.
     pub async fn next(&mut self, share: &mut BacklogShare) -> Result<Piece, GrpcStatus> {
         poll_fn(|cx| {
             let next = self.poll_next(cx);
-            // Where nothing more is read, what is there is dropped.
+            // If nothing more is read, the bytes that are there are dropped.
             let goes_on = matches!(next, Poll::Pending | Poll::Ready(Ok(Piece::Message(_))));
             share.resize_and_tell(if goes_on { self.len() } else { 0 });
             next
@@ -120,17 +120,17 @@ impl MessageReader {
         .await
     }
 
-    /// Bytes that have come and are no whole message yet.
+    /// The number of bytes that have come and are no whole message yet.
     pub fn len(&self) -> usize {
         self.first.len() + self.got.len()
     }
 
-    /// Whether nothing has come.
+    /// Whether no bytes have come.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A message that is there as a whole.
+    /// Takes the first message out, if it is there as a whole.
     fn take(&mut self) -> Result<Option<Bytes>, GrpcStatus> {
         let seen: &[u8] = if self.first.is_empty() { &self.got } else { &self.first };
         let Some(length) = length(seen, self.longest)? else { return Ok(None) };
@@ -152,7 +152,7 @@ enum More {
     Gone,
 }
 
-/// What the five bytes say, if they are there.
+/// Returns the length of a message by its five bytes, if they are there.
 fn length(seen: &[u8], longest: usize) -> Result<Option<usize>, GrpcStatus> {
     let Some([compressed, length @ ..]) = seen.first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
@@ -170,18 +170,18 @@ fn too_long(length: usize, longest: usize) -> GrpcStatus {
     GrpcStatus::new(Code::ResourceExhausted, message)
 }
 
-/// A message with its five bytes.
+/// Returns a message with its five bytes in front.
 pub fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut out = BytesMut::with_capacity(PREFIX + length);
     out.put_u8(0);
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // It was made as large as it is.
+    // Cannot fail: there is room for the whole message.
     let _room = message.encode(&mut out);
     out.freeze()
 }
 
-/// A message that was sent, as what it is meant to be.
+/// Decodes a message.
 pub fn decoded<M: Message + Default>(message: Bytes) -> Result<M, GrpcStatus> {
     M::decode(message).map_err(|error| GrpcStatus::invalid(format!("the message is not understood: {error}")))
 }
@@ -209,7 +209,7 @@ pub fn answer(
     send_end(&mut stream, &GrpcStatus::OK, backlog, bytes)
 }
 
-/// Sends one of several messages, as the caller has room for it; whether it is still there. What has no room has a share of the backlog.
+/// Sends one of several messages, as the caller has room for it. Bytes without room have a share of the backlog. Returns whether the caller is still there.
 pub async fn send(stream: &mut SendStream<Bytes>, mut message: Bytes, backlog: &Arc<Backlog>) -> bool {
     let mut share = backlog.hold(0);
     while !message.is_empty() {
@@ -248,7 +248,7 @@ fn send_end(
     stream.send_trailers(fields)
 }
 
-/// Answers with nothing but how it ended.
+/// Answers with a status and no message.
 pub fn refuse(
     respond: &mut SendResponse<Bytes>,
     status: &GrpcStatus,

@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whoever gets an answer knows that this server gives them.
+//! `grpc.health.v1.Health`: any answer tells the caller that this server gives answers.
 
 use std::{future::poll_fn, sync::Arc};
 
@@ -23,7 +23,7 @@ pub fn check(message: Bytes) -> Result<Bytes, GrpcStatus> {
     Ok(framed(&HealthCheckResponse { status: ServingStatus::Serving.into() }))
 }
 
-/// Answers `Watch`: nothing changes while the process lives, so one answer is all until the caller has enough.
+/// Answers `Watch`. The state of a service does not change while the process lives, so there is one answer, and the stream lasts until the caller ends it.
 pub async fn watch(message: Bytes, mut respond: SendResponse<Bytes>, backlog: Arc<Backlog>) {
     let status = match decoded::<HealthCheckRequest>(message) {
         Ok(request) if is_known(&request.service) => ServingStatus::Serving,

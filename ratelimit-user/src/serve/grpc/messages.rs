@@ -33,13 +33,13 @@ pub struct NumberMessage {
 /// The message `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimitRequest {
-    /// Which application asks.
+    /// The application that asks.
     #[prost(bytes = "bytes", tag = "1")]
     pub domain: Bytes,
-    /// What is to be counted; all of it or nothing.
+    /// The descriptors that are to be counted, all or none.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<Descriptor>,
-    /// How much it counts; 0 for 1.
+    /// The units that each descriptor takes; 0 stands for 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -50,7 +50,7 @@ pub struct Descriptor {
     /// Names and values.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<DescriptorEntry>,
-    /// How much this one counts.
+    /// The units that this descriptor takes.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<NumberMessage>,
 }
@@ -69,19 +69,19 @@ pub struct DescriptorEntry {
 /// The message `envoy.service.ratelimit.v3.RateLimitResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RateLimitResponse {
-    /// For all descriptors.
+    /// The verdict for all descriptors together.
     #[prost(enumeration = "LimitCode", tag = "1")]
     pub overall_code: i32,
     /// The answer to each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
-    /// For the answer to whoever sent the request.
+    /// Fields to add to the answer that the client gets.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<HeaderMessage>,
-    /// For the request on its way to the server.
+    /// Fields to add to the request on its way to the server.
     #[prost(message, repeated, tag = "4")]
     pub request_headers_to_add: Vec<HeaderMessage>,
-    /// For whoever sent the request, if it is refused.
+    /// The body of the answer that the client gets, if its request is refused.
     #[prost(bytes = "bytes", tag = "5")]
     pub raw_body: Bytes,
 }
@@ -104,13 +104,13 @@ pub struct DescriptorStatus {
     /// The verdict for this descriptor.
     #[prost(enumeration = "LimitCode", tag = "1")]
     pub code: i32,
-    /// The limit that decided, or is nearest to its end.
+    /// The limit that decided, or that has least left.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What is left of the limit.
+    /// Units that are left of the limit.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// How long until the limit is whole again.
+    /// How long until the limit has its whole capacity again.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<Duration>,
 }
@@ -152,7 +152,7 @@ pub enum RateUnit {
 /// The message `envoy.config.core.v3.HeaderValue`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HeaderMessage {
-    /// In lower case.
+    /// The name of the header field, in lower case.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
     /// The value of the header field.
@@ -161,7 +161,7 @@ pub struct HeaderMessage {
 }
 
 impl Duration {
-    /// Rounded down to the microsecond that it is.
+    /// Converts microseconds, without loss.
     pub fn from_us(us: u64) -> Self {
         Self { seconds: (us / 1_000_000) as i64, nanos: (us % 1_000_000 * 1_000) as i32 }
     }
@@ -174,14 +174,14 @@ impl HeaderMessage {
     }
 }
 
-/// A value of any bytes as text, for [`text`]; the same if it is text already.
+/// Makes text, for [`text`], of a value of any bytes. A value that is text already stays as it is.
 pub fn readable(bytes: &mut Bytes) {
     if plain(bytes).is_none() {
         *bytes = Bytes::from(named(bytes).into_owned());
     }
 }
 
-/// Bytes that are to be text.
+/// Returns bytes as text. If they are no text, the error names `what`.
 pub fn text<'m>(what: &str, bytes: &'m Bytes) -> Result<&'m str, GrpcStatus> {
     std::str::from_utf8(bytes).map_err(|_| GrpcStatus::invalid(format!("{what} is not UTF-8 text")))
 }

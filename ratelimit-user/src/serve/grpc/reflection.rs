@@ -39,7 +39,7 @@ static SERVICES: LazyLock<Vec<String>> = LazyLock::new(|| {
 struct File {
     name: String,
     needs: Vec<String>,
-    /// Full names of what it defines.
+    /// Full names of all that the file defines.
     symbols: HashSet<String>,
     services: Vec<String>,
     bytes: Bytes,
@@ -80,7 +80,7 @@ pub async fn converse(body: RecvStream, mut respond: SendResponse<Bytes>, backlo
     let _gone = framing::end(&mut stream, &status, &backlog);
 }
 
-/// The answer to a message, or why there is none.
+/// Returns the answer to a message, or why there is none.
 pub fn answer_any(message: Bytes) -> Result<Bytes, GrpcStatus> {
     decoded(message).map(|question| framed(&answer(question)))
 }
@@ -106,7 +106,7 @@ fn answer(question: ServerReflectionRequest) -> ServerReflectionResponse {
     }
 }
 
-/// A file, and all that it needs.
+/// Returns a file, and all files that it needs.
 fn with_needs(file: Option<&'static File>) -> MessageResponse {
     let Some(file) = file else {
         let error_message = "there is nothing of that name".to_owned();

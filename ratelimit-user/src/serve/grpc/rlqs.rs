@@ -1,8 +1,8 @@
 //! Envoy's rate limit quota service: proxies decide for themselves, from tokens that they were given.
 //!
-//! A report of a bucket is a question about what is left of it. What is given is charged at once, as if it had been used, and what was not is
-//! given back later. So nothing is given twice: tokens that proxies hold are never more than the limit allows. [`crate::requests::quota`] keeps count of
-//! them; this file translates.
+//! A report of a bucket is a question about what is left of it. Tokens are charged at once when they are given, as if they had been used, and unused
+//! tokens are given back later. So nothing is given twice: tokens that proxies hold are never more than the limit allows. [`crate::requests::quota`]
+//! counts the tokens; this file translates.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -35,21 +35,21 @@ use crate::requests::{
 /// A bucket in a domain.
 type Key = (String, BucketId);
 
-/// What all proxies hold together.
+/// The tokens that all proxies hold.
 pub type Quotas = QuotaTable<Key>;
 
-/// Buckets of one stream. What is used of further ones is charged, and they are given nothing.
+/// The most buckets of one stream. The use of further buckets is charged, and they are given nothing.
 const MAX_BUCKETS: usize = 10_000;
-/// Buckets of a report that are worked off before others on this thread have their turn: about 2 ms without optimisation.
+/// Buckets of a report that are worked off before other tasks of this thread have their turn: about 2 ms without optimisation.
 const BATCH: usize = 64;
-/// Parts that are given back one by one; each may be a question to the store.
+/// The most parts in which tokens are given back. Each part may be a question to the store.
 const MOST_PARTS: usize = 100;
 /// The strategy under which nothing passes.
 const DENY: QuotaStrategy = QuotaStrategy::BlanketRule(Blanket::DenyAll as i32);
-/// Tokens never come by themselves: this is longer than any assignment is good for.
+/// Seconds until tokens come by themselves: longer than any assignment is good for.
 const NEVER_S: i64 = 100_000_000;
 
-/// One stream: one proxy.
+/// The state of one stream, which is one proxy.
 struct Conversation {
     decisions: Arc<DecisionService>,
     quotas: Arc<Quotas>,
@@ -58,13 +58,13 @@ struct Conversation {
     started: Instant,
 }
 
-/// How a bucket stands.
+/// What is left of a bucket.
 enum QuotaLeft {
-    /// Nothing limits the bucket, or not so that anything is refused.
+    /// Nothing limits the bucket, or its limits do not refuse.
     Free,
-    /// The first number of requests is left, of the second.
+    /// The requests that are left, and the capacity of the limit that decided.
     Left(u64, u64),
-    /// Nothing is left, for so many seconds.
+    /// Nothing is left, for this many seconds.
     Empty(u64),
 }
 
@@ -101,7 +101,7 @@ pub async fn converse(
     let _gone = framing::end(&mut stream, &status, &backlog);
 }
 
-/// What one proxy is answered to messages that it sends one after another, until one ends the stream.
+/// Answers messages that one proxy sends one after another, until one ends the stream. Returns how many were answered.
 pub async fn answer_any(decisions: &Arc<DecisionService>, messages: impl Iterator<Item = Bytes>) -> usize {
     let (domain, accounts) = (String::new(), HashMap::new());
     let (decisions, quotas) = (Arc::clone(decisions), Arc::default());
@@ -133,7 +133,7 @@ impl Conversation {
         let mut bucket_action = Vec::with_capacity(reports.bucket_quota_usages.len());
         for (nth, usage) in reports.bucket_quota_usages.into_iter().enumerate() {
             if nth % BATCH == BATCH - 1 {
-                // Nothing in here waits where no store is asked, so a report of 10 000 buckets would keep everybody else on this thread waiting.
+                // Where no store is asked, nothing here waits, so a report of 10 000 buckets would keep all other tasks of this thread waiting.
                 tokio::task::yield_now().await;
             }
             self.settle(usage, &mut bucket_action).await;
@@ -141,8 +141,8 @@ impl Conversation {
         Ok((!bucket_action.is_empty()).then(|| framed(&QuotaResponse { bucket_action })))
     }
 
-    /// Takes down the report of one bucket and decides what its proxy has from now on. Nothing, where the bucket is no question that has an
-    /// answer: others of the same stream are none the worse.
+    /// Takes the report of one bucket, and decides what its proxy has from now on. A bucket that makes no sense as a question gets no answer, and other
+    /// buckets of the stream are not affected.
     async fn settle(&mut self, usage: BucketUsage, actions: &mut Vec<BucketAction>) {
         let Some(id) = usage.bucket_id.filter(|id| !id.bucket.is_empty()) else { return };
         let part = |(name, value): (&String, &Vec<u8>)| {
@@ -182,15 +182,15 @@ impl Conversation {
             };
             BucketAction { bucket_id: Some(id.clone()), bucket_action: Some(Action::Assign(assignment)) }
         };
-        // Envoy fills a new bucket only as full as the one before was. Behind a rule without a bucket it is whole, and nobody is refused
-        // for that: all actions of an answer come into force at once.
+        // Envoy fills a new bucket only as full as the bucket before was. After a rule without a bucket, a new bucket is full. Nobody is refused by that rule:
+        // all actions of an answer come into force at once.
         if matches!(kind, QuotaStrategy::TokenBucket(_)) && before.0 > 0 && before != account.assignment() {
             actions.push(action(DENY));
         }
         actions.push(action(kind));
     }
 
-    /// What a proxy decides by from now on, and for how long.
+    /// Returns what a proxy decides by from now on, and for how many seconds.
     async fn assign(
         &self,
         question: &DescriptorQuery<'_>,
@@ -200,19 +200,19 @@ impl Conversation {
         now_us: u64,
     ) -> (QuotaStrategy, u64) {
         let shared = self.quotas.get(key);
-        // Of an API that the policy does not have, or no longer, nobody holds anything.
+        // For an API that the policy does not have, or no longer has, nobody holds anything.
         let capacity = self.decisions.capacity(&question.request());
         let capacity = capacity.map_or(0, |capacity| capacity.unwrap_or(u64::MAX));
         let (left, retry_s) = match standing(&self.decisions, question).await {
             QuotaLeft::Free => return (QuotaStrategy::BlanketRule(Blanket::AllowAll.into()), LIFE_S),
-            // What proxies hold together stays within what the limit gives at once.
+            // All proxies together hold no more than the limit gives at once.
             QuotaLeft::Left(left, nearest) => {
                 (left.min(nearest.min(capacity).saturating_sub(shared.held)), 1)
             }
             QuotaLeft::Empty(retry_s) => (0, retry_s),
         };
-        // A limit has become smaller than what was given of it. What is left of an assignment cannot be made less, so it ends, and the next report is
-        // given what the limit has.
+        // The limit has become smaller than what proxies hold of it. An assignment cannot be made smaller, so it ends, and the next report is given what the
+        // limit has.
         let plan = match shared.held > capacity {
             true => QuotaPlan::Deny,
             false => account.plan(left, shared.proxies, idle, now_us),
@@ -242,7 +242,7 @@ impl Drop for Conversation {
     }
 }
 
-/// A bucket that is full once and never again. A proxy takes one for a new one if the numbers differ, or the fraction of the interval.
+/// Makes a bucket that is full once and never filled again. A proxy sees a bucket as new if its numbers differ, or the fraction of the interval.
 fn bucket(tokens: u64, serial: u32) -> TokenBucket {
     TokenBucket {
         max_tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
@@ -255,7 +255,7 @@ async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -
     let seen = |decision: &Decision<'_>| match (decision.outcome, decision.limit) {
         (Outcome::Deprioritised, _) | (Outcome::Allowed | Outcome::InMargin, None) => QuotaLeft::Free,
         (Outcome::Allowed | Outcome::InMargin, Some(nearest)) => {
-            // One fits, were it in the margin.
+            // One request fits, if only in the soft margin.
             QuotaLeft::Left(nearest.remaining.max(1), nearest.limit.meter.capacity())
         }
         (Outcome::Delayed { wait_us }, _) => QuotaLeft::Empty(wait_us.div_ceil(1_000_000)),
@@ -265,7 +265,7 @@ async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -
     };
     match decisions.check(&question.request(), Asking::Peeking, seen).await {
         Ok(standing) => standing,
-        // What nobody can answer is not served.
+        // A bucket that makes no sense as a question is given nothing.
         Err(bad) => {
             decisions.complain(&bad);
             QuotaLeft::Empty(LIFE_S)
@@ -273,8 +273,8 @@ async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -
     }
 }
 
-/// Gives back what a proxy did not use: in parts, where a limit has become smaller, for none takes back more than it gives at once. What is left after as
-/// many parts as there may be counts as used.
+/// Gives back what a proxy did not use. A limit that has become smaller takes back at most what it gives at once, so this goes in parts. What is left
+/// after [`MOST_PARTS`] parts counts as used.
 async fn give_back(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut unused: u64) {
     let capacity = decisions.capacity(&question.request()).ok().flatten().unwrap_or(u64::MAX).max(1);
     for _ in 0..MOST_PARTS {
@@ -297,7 +297,7 @@ async fn charge(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut
     }
 }
 
-/// Takes so many, or as many as are left: how many were there. It looks first: a proxy that is given less is nobody's refusal.
+/// Takes `wanted` units, or as many as are left, and returns how many. It peeks first, so that giving a proxy less does not count as a refusal.
 async fn reserve(decisions: &DecisionService, question: &DescriptorQuery<'_>, wanted: u64) -> u64 {
     let mut tokens = wanted;
     while tokens > 0 {
@@ -307,7 +307,7 @@ async fn reserve(decisions: &DecisionService, question: &DescriptorQuery<'_>, wa
             outcome = decisions.check(&request, Asking::InBulk, |decision| decision.outcome).await;
             match outcome {
                 Ok(Outcome::Allowed | Outcome::InMargin) => return tokens,
-                // It was charged for later, and a proxy does not wait.
+                // The units were charged for a later turn, and a proxy does not wait.
                 Ok(Outcome::Delayed { .. }) => question.give_back(decisions, tokens).await,
                 _ => {}
             }
@@ -315,7 +315,7 @@ async fn reserve(decisions: &DecisionService, question: &DescriptorQuery<'_>, wa
         if matches!(outcome, Ok(Outcome::Deprioritised) | Err(_)) {
             return 0;
         }
-        // Others have been faster, here or on another host.
+        // Others have taken the units first, here or on another host.
         let left = match standing(decisions, question).await {
             QuotaLeft::Left(left, _) => left,
             _ => 0,

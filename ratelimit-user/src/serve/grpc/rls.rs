@@ -1,6 +1,6 @@
 //! Envoy's rate limit service: may this request pass, by all of its descriptors?
 //!
-//! All descriptors of a request are charged, or none: one that refuses costs the others nothing. One whose hits are 0 in so many words is charged
+//! All descriptors of a request are charged, or none: a descriptor that refuses costs the others nothing. A descriptor whose own hits are 0 is charged
 //! nothing.
 
 use std::{sync::Arc, time::Duration};
@@ -20,17 +20,17 @@ use crate::requests::{
     Decision, Nearest, Outcome, asking::Asking, decision_service::DecisionService, seconds, turns::Turn,
 };
 
-/// Descriptors of one request. Proxies send one for each limit of a route.
+/// The most descriptors of one request. Proxies send one for each limit of a route.
 const MAX_DESCRIPTORS: usize = 64;
 
 /// An answer, and how long to hold it back.
 #[derive(Debug)]
 pub struct RlsAnswer {
-    /// With its prefix.
+    /// The answer, with its five bytes in front.
     pub frame: Bytes,
-    /// The request's turn comes after this.
+    /// How long until the turn of the request.
     pub wait: Duration,
-    /// What is kept for it until then.
+    /// The turns that are kept for the request until then.
     pub turns: Vec<Turn>,
     /// Descriptors that were charged and did not have to wait.
     pub paid: Vec<usize>,
@@ -40,7 +40,7 @@ pub struct RlsAnswer {
 struct DescriptorFinding {
     outcome: Outcome,
     limit: Option<DescriptorLimit>,
-    /// What is kept for a caller that waits.
+    /// The turn that is kept for a caller that waits.
     turn: Option<Turn>,
 }
 
@@ -53,9 +53,9 @@ struct DescriptorLimit {
     more_us: u64,
 }
 
-/// Answers one question. `vouched` is whether the caller's word about addresses is enough to block them.
+/// Answers one question. `vouched` says whether the caller is trusted about addresses, so that they may be blocked.
 ///
-/// One that can be read and makes no sense is refused, with a sentence: to a proxy an error is the same as nobody being there, and most let
+/// A question that can be read and makes no sense is refused, with a sentence. To a proxy an error means that nobody is there, and most proxies let
 /// everything pass then.
 pub async fn answer(
     decisions: &Arc<DecisionService>,
@@ -69,7 +69,7 @@ pub async fn answer(
     }
 }
 
-/// The answer to what nobody can answer.
+/// Makes the answer to a question that makes no sense.
 pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &GrpcStatus) -> RlsAnswer {
     decisions.complain(&why.message);
     let status = DescriptorStatus { code: LimitCode::OverLimit.into(), ..Default::default() };
@@ -82,7 +82,7 @@ pub fn senseless(decisions: &DecisionService, descriptors: usize, why: &GrpcStat
     RlsAnswer { frame: framed(&response), wait: Duration::ZERO, turns: Vec::new(), paid: Vec::new() }
 }
 
-/// A question whose values are text, whatever callers write.
+/// Reads a question, and makes text of its values, whatever bytes they are.
 fn read(message: Bytes) -> Result<RateLimitRequest, GrpcStatus> {
     let mut asked: RateLimitRequest = decoded(message)?;
     let entries = asked.descriptors.iter_mut().flat_map(|descriptor| &mut descriptor.entries);
@@ -116,7 +116,7 @@ async fn findings(
     }
 }
 
-/// Gives back what those descriptors of a question were charged whose caller has not waited for its turn.
+/// Gives back what those descriptors of a question (`paid`) were charged whose caller has not waited for its turn.
 pub async fn give_back(decisions: &DecisionService, message: Bytes, paid: &[usize]) {
     let Ok(asked) = read(message) else { return };
     let Ok(domain) = text("domain", &asked.domain) else { return };
@@ -127,15 +127,15 @@ pub async fn give_back(decisions: &DecisionService, message: Bytes, paid: &[usiz
     }
 }
 
-/// What a descriptor asks, and whether it counts.
+/// Returns what a descriptor asks, and whether it counts.
 fn question<'m>(
     domain: &'m str,
     of: &'m Descriptor,
     hits: u32,
     vouched: bool,
 ) -> Result<(DescriptorQuery<'m>, Asking), GrpcStatus> {
-    // The hits of a whole request cannot be told from none given when they are 0: that stands for 1. A descriptor's own 0 has been written
-    // down: somebody wants to know whether one more would fit, and has nothing to be charged.
+    // If the hits of a whole request are 0, nobody can tell whether they were given, so they stand for 1. A descriptor's own 0 was given: the caller wants to
+    // know whether one more would fit, and is charged nothing.
     let (cost, asking) = match of.hits_addend {
         None => (u64::from(hits.max(1)), Asking::Counted),
         Some(own) if own.value == 0 => (1, Asking::Peeking),
@@ -145,7 +145,7 @@ fn question<'m>(
     Ok((DescriptorQuery::read(domain, entries, cost, vouched)?, asking))
 }
 
-/// Looks at all together, then charges all. Where somebody else has taken the last in between, what was charged is given back.
+/// Looks at all questions together, then charges all. If somebody else takes the last unit in between, what was charged is given back.
 async fn all_or_none(
     decisions: &Arc<DecisionService>,
     questions: &[(DescriptorQuery<'_>, Asking)],
@@ -163,7 +163,7 @@ async fn all_or_none(
             continue;
         }
         for ((charged, asking), finding) in questions.iter().zip(&findings).take(at) {
-            // What passed above its limit was not charged for it, and who waits leaves its place.
+            // A deprioritised request was not charged, and a request that waits leaves its turn to others.
             let is_charged = !matches!(finding.outcome, Outcome::Deprioritised | Outcome::Delayed { .. });
             if *asking == Asking::Counted && is_charged {
                 charged.give_back(decisions, charged.request().cost).await;
@@ -208,7 +208,7 @@ impl DescriptorFinding {
     }
 }
 
-/// What is told to the proxy, and what it is to tell.
+/// Makes the answer to the proxy, with the fields that it is to pass on.
 fn told(findings: Vec<DescriptorFinding>) -> RlsAnswer {
     let mut response = RateLimitResponse { overall_code: LimitCode::Ok.into(), ..Default::default() };
     let (mut wait_us, mut retry_s, mut never_fits, mut late) = (0, None, false, false);
@@ -312,7 +312,7 @@ mod tests {
         let retry = |s: &str| vec![("retry-after".to_owned(), s.to_owned())];
         for (outcomes, told) in [
             ([refused(5), refused(60), refused(7)], retry("60")),
-            // What one of them never lets pass does not pass after a minute.
+            // What one descriptor never lets pass does not pass after a minute either.
             ([refused(60), never, refused(5)], vec![]),
         ] {
             for turn in 0..3 {

@@ -13,13 +13,13 @@ pub enum Code {
     Ok = 0,
     /// The question makes no sense.
     InvalidArgument = 3,
-    /// It took too long to ask.
+    /// The question took too long to arrive.
     DeadlineExceeded = 4,
     /// Nothing has that name.
     NotFound = 5,
-    /// More than there is room for.
+    /// The call is more than there is room for.
     ResourceExhausted = 8,
-    /// No such method.
+    /// There is no such method.
     Unimplemented = 12,
     /// The caller has not shown who it is.
     Unauthenticated = 16,
@@ -38,17 +38,17 @@ impl GrpcStatus {
     /// A call that went well.
     pub const OK: Self = Self { code: Code::Ok, message: Cow::Borrowed("") };
 
-    /// A call that did not.
+    /// Makes the end of a call that did not go well.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// A question that makes no sense.
+    /// Makes the end of a call whose question makes no sense.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
 
-    /// Adds it to the fields that end an answer whose message has so many bytes. Until they are written they have a share of the backlog.
+    /// Adds the status to the fields that end an answer with a message of `bytes` bytes. The fields have a share of the backlog until they are written.
     pub fn write(&self, fields: &mut HeaderMap, backlog: &Arc<Backlog>, bytes: usize) {
         let code: Cow<'static, str> = match self.code {
             Code::Ok => Cow::Borrowed(WENT_WELL),
@@ -63,7 +63,7 @@ impl GrpcStatus {
     }
 }
 
-/// A sentence as `grpc-message` has it: printable ASCII as it is, all else in percent.
+/// Writes a sentence as `grpc-message` has it: printable ASCII as it is, all else in percent-encoding.
 fn escaped(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for byte in message.bytes() {

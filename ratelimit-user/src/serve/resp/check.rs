@@ -13,7 +13,7 @@ use crate::{
     serve::door::Door,
 };
 
-/// Further parts of a key that one question can have.
+/// The most further parts of a key that one question can have.
 const MAX_PARTS: usize = 16;
 /// Microseconds in a millisecond.
 const US_IN_MS: u64 = 1_000;
@@ -44,13 +44,13 @@ pub enum CheckProblem {
     /// An address or a cost that comes twice, or an address behind the cost.
     #[error("{0:?} is one too many; use [ip] [cost], each once, in this order")]
     OneTooMany(String),
-    /// A number that nothing can cost.
+    /// A number that cannot be a cost.
     #[error("{0:?} is no address, and no cost from 1 on")]
     NoCost(String),
     /// No priority of this name.
     #[error("priority {0:?} is unknown; use background, normal or critical")]
     NoPriority(String),
-    /// A word at the end that something must follow.
+    /// A word at the end that another word must follow.
     #[error("{0} needs {1} behind it")]
     Unfinished(&'static str, &'static str),
     /// More parts of a key than a question may have.
@@ -78,7 +78,7 @@ pub enum CheckProblem {
 }
 
 impl CheckProblem {
-    /// The word that errors of its kind begin with.
+    /// The word that this kind of error begins with.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NoChange | Self::NoReset => "NOPERM",
@@ -98,7 +98,7 @@ pub struct RespCheck<'a> {
     asking: Asking,
 }
 
-/// Further parts of a key, beside the question that has them. Most have none, and an empty list allocates nothing.
+/// Further parts of the key of a question. Most questions have none, and an empty list allocates nothing.
 pub type Parts<'a> = Vec<(&'a str, &'a str)>;
 
 impl<'a> RespCheck<'a> {
@@ -120,7 +120,7 @@ impl<'a> RespCheck<'a> {
         Ok(question)
     }
 
-    /// Takes one word and what belongs to it, and returns what is left.
+    /// Takes one word and the words that belong to it, and returns the words behind them.
     fn take<'r>(
         &mut self,
         word: &'a [u8],
@@ -190,9 +190,9 @@ impl<'a> RespCheck<'a> {
 /// An answer whose time has not come.
 #[derive(Debug, Default)]
 pub struct Hold {
-    /// How long until it has.
+    /// How long until the answer may be sent.
     pub wait: Duration,
-    /// What is kept for the caller until then.
+    /// The turns that are kept for the caller until then.
     pub turns: Vec<Turn>,
 }
 
@@ -205,7 +205,7 @@ pub async fn check(
     let mut parts = Parts::new();
     let question = RespCheck::parse(arguments, CheckWords::All, &mut parts)?;
     let request = question.request(&parts);
-    // Of an address that nobody named nothing has to be believed, and finding out takes a lock.
+    // Where no address is named there is nobody to vouch for, and finding out takes a lock.
     let request = request.vouched(request.ip.is_some() && door.vouches());
     let outcome = door.decisions.check(&request, question.asking, |decision| {
         say(decision, reply);
@@ -242,15 +242,15 @@ pub async fn reset(door: &Door, arguments: &[&[u8]], reply: &mut RespReply<'_>) 
     Ok(())
 }
 
-/// Where things are changed, for whoever has shown more than that it is on this host.
+/// Returns the decision service to callers that have shown more than that they are on this host.
 fn changing(door: &Door) -> Result<&DecisionService, CheckProblem> {
     if door.is_shown { Ok(&door.decisions) } else { Err(CheckProblem::NoChange) }
 }
 
-/// An array in both versions of the protocol: whether it is allowed is what comes first, also for libraries that make one list of a map.
+/// Writes a decision as an array in both versions of the protocol: whether it is allowed comes first, also for libraries that make one list of a map.
 fn say(decision: &Decision<'_>, reply: &mut RespReply<'_>) {
     reply.array(6);
-    // Up, so that who comes back then is not too early.
+    // Rounded up, so that nobody comes back too early.
     let ms = |us: u64| i64::try_from(us.div_ceil(US_IN_MS)).unwrap_or(i64::MAX);
     let retry_ms = match decision.outcome {
         Outcome::Refused { retry_us } => retry_us.map_or(-1, ms),

@@ -15,23 +15,23 @@ pub enum RespVerb {
     Refund,
     /// Forgets what was counted.
     ResetKey,
-    /// Is anybody there?
+    /// Answers that the service is there.
     Ping,
-    /// Says what was said.
+    /// Repeats its argument.
     Echo,
     /// Closes the connection.
     Quit,
-    /// Which version of the protocol.
+    /// Agrees on the version of the protocol.
     Hello,
     /// Shows the token.
     Auth,
-    /// About this connection.
+    /// Names this connection, and tells about it.
     Client,
     /// Lists the commands.
     Command,
-    /// About this server.
+    /// Tells about this server.
     Info,
-    /// Picks the one database there is.
+    /// Selects the only database that there is.
     Select,
     /// Answers that there are no settings.
     Config,
@@ -39,9 +39,9 @@ pub enum RespVerb {
     Reset,
     /// Begins a transaction.
     Multi,
-    /// Does what the transaction has.
+    /// Carries out the transaction.
     Exec,
-    /// Forgets what the transaction has.
+    /// Drops the transaction.
     Discard,
 }
 
@@ -50,12 +50,12 @@ pub enum RespVerb {
 pub struct Command {
     /// The verb of the command.
     pub verb: RespVerb,
-    /// As clients are told.
+    /// The name that clients are told.
     pub name: &'static str,
-    /// Arguments with the name; so many or more if it is negative.
+    /// The number of arguments, with the name; if it is negative, the least number of arguments.
     arity: i32,
     flags: &'static [&'static str],
-    /// Where its key is; 0 if it has none.
+    /// The index of the key among the arguments; 0 if there is none.
     key_at: i32,
     summary: &'static str,
 }
@@ -65,12 +65,12 @@ const fn about_us(verb: RespVerb, name: &'static str, arity: i32, summary: &'sta
 }
 
 const fn counts(verb: RespVerb, name: &'static str, key_at: i32, summary: &'static str) -> Command {
-    // Their own texts say what is missing: redis-cell's do too.
+    // Commands with a key (-1) take any number of arguments, and refuse a wrong one in their own words, as redis-cell does.
     let arity = if key_at == 0 { -3 } else { -1 };
     Command { verb, name, arity, flags: &["write", "fast"], key_at, summary }
 }
 
-/// All of them, those first that are asked most.
+/// All commands, those that are asked most first.
 pub const ALL: [Command; 19] = [
     counts(
         RespVerb::CellThrottle,
@@ -103,14 +103,14 @@ pub const ALL: [Command; 19] = [
     about_us(RespVerb::Discard, "discard", 1, "Forgets the commands since MULTI"),
 ];
 
-/// The command of a name, in any case.
+/// Returns the command of a name, in any case.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     ALL.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Whether these are the words of somebody who speaks HTTP. A browser can be led to send what its page wants as the body of a request, which
-/// would be carried out line by line.
+/// Whether these words are of a caller that speaks HTTP. A page can make a browser send its words as the body of a request, which would be carried out
+/// line by line.
 pub fn is_http(arguments: &[&[u8]]) -> bool {
     let is = |name: &str| arguments.first().is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()));
     let request_line = matches!(arguments, [_, _, version] if version.starts_with(b"HTTP/"));
@@ -118,7 +118,7 @@ pub fn is_http(arguments: &[&[u8]]) -> bool {
 }
 
 impl Command {
-    /// Whether the command takes so many arguments, with its name counted.
+    /// Whether the command takes `count` arguments, with its name counted.
     #[inline]
     pub fn takes(&self, count: usize) -> bool {
         let count = count as i32;
@@ -162,7 +162,7 @@ impl Command {
     }
 }
 
-/// Answers `COMMAND`; `arguments` are those behind the name.
+/// Answers `COMMAND`; `arguments` are the words behind the name.
 pub fn answer(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     let (subcommand, names) = match arguments {
         [] => (&b"INFO"[..], arguments),
@@ -199,13 +199,13 @@ pub fn answer(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     }
 }
 
-/// As Redis says it.
+/// Refuses a subcommand in the words of Redis.
 pub fn unknown_subcommand(of: &str, subcommand: &[u8], reply: &mut RespReply<'_>) {
     let name = String::from_utf8_lossy(shown(subcommand));
     reply.error(format_args!("ERR unknown subcommand '{name}'. Try {of} HELP."));
 }
 
-/// As Redis says it, with as much of what was asked as fits in a line.
+/// Refuses a command in the words of Redis, with as much of the request as fits in a line.
 pub fn unknown(arguments: &[&[u8]], reply: &mut RespReply<'_>) {
     let (name, rest) = arguments.split_first().map_or((&[][..], arguments), |(name, rest)| (*name, rest));
     let mut beginning = String::new();

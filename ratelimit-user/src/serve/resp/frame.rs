@@ -30,7 +30,7 @@ pub enum FrameFault {
     /// A string that goes on behind its end.
     #[error("expected CRLF behind a string")]
     NoEnd,
-    /// More than a request may have.
+    /// A request that is longer than any may be.
     #[error("request of more than {MAX_FRAME} bytes")]
     TooLong,
     /// More than a caller may send before it has shown the token.
@@ -42,7 +42,7 @@ pub enum FrameFault {
     /// A quote that is not closed, or is followed by more than a space.
     #[error("unbalanced quotes in request")]
     Quotes,
-    /// Arguments that are not as they are written.
+    /// A line with an escape, which is not read.
     #[error("escapes are not for inline requests, send an array")]
     Escape,
 }
@@ -76,8 +76,8 @@ impl<'i> Arguments<'i> {
     }
 }
 
-/// Reads the first request of `input` into `arguments`, and says how many bytes it has; none while it is not all there. No arguments are
-/// a request that asks for nothing.
+/// Reads the first request of `input` into `arguments`, and returns its length in bytes; none while it is not all there. A request without arguments
+/// asks for nothing.
 pub fn parse<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, FrameFault> {
     arguments.count = 0;
     match input.first() {
@@ -88,7 +88,7 @@ pub fn parse<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Optio
 }
 
 fn array<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usize>, FrameFault> {
-    // Fewer than none is none, as with Redis.
+    // A negative number of arguments is none, as with Redis.
     let negative = input.get(1) == Some(&b'-');
     let Some((count, mut at)) = number(input, 1 + usize::from(negative), FrameFault::Count)? else {
         return Ok(None);
@@ -125,12 +125,12 @@ fn array<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<us
     Ok(Some(at))
 }
 
-/// A request of which more is to come.
+/// Returns none for a request of which more is to come, or the fault that it is too long.
 fn unfinished(input: &[u8]) -> Result<Option<usize>, FrameFault> {
     if input.len() >= MAX_FRAME { Err(FrameFault::TooLong) } else { Ok(None) }
 }
 
-/// The number at `at`, and where what is behind its line starts; none while the line is not all there.
+/// Returns the number at `at`, and where the text behind its line starts; none while the line is not all there.
 #[inline]
 fn number(input: &[u8], at: usize, fault: FrameFault) -> Result<Option<(usize, usize)>, FrameFault> {
     let mut number = 0;
@@ -172,7 +172,7 @@ fn line<'i>(input: &'i [u8], arguments: &mut Arguments<'i>) -> Result<Option<usi
     Ok(Some(end + 1))
 }
 
-/// What is within quotes, and what is behind them.
+/// Returns the text within quotes, and the text behind them.
 fn quoted(text: &[u8], quote: u8) -> Result<(&[u8], &[u8]), FrameFault> {
     let end = text.iter().position(|byte| *byte == quote).ok_or(FrameFault::Quotes)?;
     match text.get(end + 1) {

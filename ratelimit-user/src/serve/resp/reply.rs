@@ -2,13 +2,13 @@
 
 use std::{fmt, io::Write as _};
 
-/// What a connection has agreed on.
+/// The version of the protocol that a connection has agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RespVersion {
-    /// What everybody speaks.
+    /// The version that every client speaks.
     #[default]
     Two,
-    /// After `HELLO 3`: with maps and a null of their own.
+    /// The version after `HELLO 3`, which has maps and a null of its own.
     Three,
 }
 
@@ -20,23 +20,23 @@ pub struct RespReply<'o> {
 }
 
 impl<'o> RespReply<'o> {
-    /// Answers go to the end of `out`.
+    /// Makes a writer whose answers go to the end of `out`.
     pub fn new(out: &'o mut Vec<u8>, version: RespVersion) -> Self {
         Self { out, version }
     }
 
-    /// A word of ours.
+    /// Writes a fixed word.
     pub fn word(&mut self, word: &str) {
         self.out.push(b'+');
         self.out.extend_from_slice(word.as_bytes());
         self.end();
     }
 
-    /// An error: its code and a sentence. Line ends in it would be the end of the answer.
+    /// Writes an error: its code and a sentence. A line end in it would end the answer, so it becomes a space.
     pub fn error(&mut self, text: fmt::Arguments<'_>) {
         self.out.push(b'-');
         let start = self.out.len();
-        // Into memory: nothing fails.
+        // Cannot fail: it writes to memory.
         let _written = self.out.write_fmt(text);
         for byte in &mut self.out[start..] {
             if matches!(byte, b'\r' | b'\n') {
@@ -46,7 +46,7 @@ impl<'o> RespReply<'o> {
         self.end();
     }
 
-    /// A whole number.
+    /// Writes a whole number.
     pub fn integer(&mut self, number: i64) {
         self.headed(b':', number.is_negative(), number.unsigned_abs());
     }
@@ -71,12 +71,12 @@ impl<'o> RespReply<'o> {
         });
     }
 
-    /// So many answers follow.
+    /// Begins an array of `count` answers.
     pub fn array(&mut self, count: usize) {
         self.headed(b'*', false, count as u64);
     }
 
-    /// So many pairs follow.
+    /// Begins a map of `pairs` pairs.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
             RespVersion::Two => self.array(pairs * 2),
@@ -84,7 +84,7 @@ impl<'o> RespReply<'o> {
         }
     }
 
-    /// So many answers follow, in no order.
+    /// Begins a set of `count` answers, which have no order.
     pub fn set(&mut self, count: usize) {
         match self.version {
             RespVersion::Two => self.array(count),
@@ -96,7 +96,7 @@ impl<'o> RespReply<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A number behind what it is of. By hand: the standard library's way is most of the time that a short answer takes.
+    /// Writes a number behind the sign of its kind. By hand: the standard library would take most of the time of a short answer.
     #[inline]
     fn headed(&mut self, kind: u8, negative: bool, mut number: u64) {
         // Kind, sign, 20 digits, line end.

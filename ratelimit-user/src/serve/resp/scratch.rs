@@ -1,4 +1,4 @@
-//! Buffers of a thread. A connection borrows a pair of them while it answers one batch, so that ten thousand silent ones need none.
+//! Buffers of a thread. A connection borrows a pair of them while it answers one batch, so that ten thousand silent connections need none.
 
 use std::{
     cell::RefCell,
@@ -7,11 +7,11 @@ use std::{
 
 /// Bytes that are read from a connection at once.
 const READ: usize = 16 * 1024;
-/// Room to read into behind what was kept.
+/// The least room to read into, behind the bytes that were kept.
 const MIN_ROOM: usize = 4 * 1024;
 /// Buffers that grew beyond this for one caller are not kept for others.
 const MAX_KEPT: usize = 64 * 1024;
-/// Pairs that a thread keeps: more are out only while callers are slow to take their answers.
+/// Pairs that a thread keeps. More pairs are in use only while callers are slow to take their answers.
 const SPARES: usize = 16;
 
 thread_local! {
@@ -52,19 +52,19 @@ impl Pair {
         &mut self.buffer[kept..]
     }
 
-    /// Says that `read` bytes were read behind those that were kept.
+    /// Puts the bytes that were kept in front, and records that `read` bytes were read behind them.
     pub(super) fn fill(&mut self, kept: &[u8], read: usize) {
         self.buffer[..kept.len()].copy_from_slice(kept);
         self.filled = kept.len() + read;
     }
 
-    /// Input, and where answers to it go.
+    /// Returns the input, and the buffer for its answers.
     pub(super) fn split(&mut self) -> (&[u8], &mut Vec<u8>) {
         (&self.buffer[..self.filled], &mut self.output)
     }
 }
 
-/// Nothing is borrowed twice: the value is there until it is dropped.
+/// The pair is there until the value is dropped.
 impl Deref for ScratchBuffers {
     type Target = Pair;
 
@@ -85,7 +85,7 @@ impl Drop for ScratchBuffers {
         if pair.buffer.len() > MAX_KEPT || pair.output.capacity() > MAX_KEPT {
             return;
         }
-        // A thread that ends has no use for it.
+        // A thread that ends has no use for the pair.
         let _ended = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARES {

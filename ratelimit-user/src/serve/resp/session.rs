@@ -1,4 +1,4 @@
-//! One caller: what it has agreed on and shown, and the answers to what is about the connection itself.
+//! One caller: what it has agreed on and shown, and the answers to commands about the connection itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{build::BUILD, serve::door::Door};
 
-/// The longest name that a connection is given.
+/// The longest name of a connection, in bytes.
 const MAX_NAME: usize = 256;
-/// The Redis whose protocol this is: clients choose by it what they may ask.
+/// The version of Redis whose protocol this is: clients choose by it what they may ask.
 const LIKE_REDIS: &str = "7.0.0";
 
 const WRONG_TOKEN: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -32,14 +32,14 @@ pub enum After {
     Close,
 }
 
-/// What a request is to this caller.
+/// What a request means for this caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
     /// A command that the caller may use.
     Verb(RespVerb),
-    /// Nothing: there was none.
+    /// The request has no words.
     Nothing,
-    /// Nothing, and it was told why.
+    /// No command for this caller, which was told why.
     Wrong,
     /// The caller speaks HTTP. Nothing that it says is carried out.
     Http,
@@ -48,33 +48,33 @@ pub enum Called {
 /// The state of one caller's connection.
 #[derive(Debug)]
 pub struct Session {
-    /// Where it asks, and what it must show.
+    /// The decision service that the caller asks, and what it must show.
     pub door: Door,
     /// The protocol version that the caller has agreed on.
     pub version: RespVersion,
     /// The transaction since `MULTI`, if there is one.
     pub transaction: Option<Transaction>,
-    /// Which token it has shown, counted from 1; 0 is none.
+    /// The number of the token that the caller has shown, counted from 1; 0 is none.
     shown: u64,
     id: u64,
     name: Vec<u8>,
 }
 
 impl Session {
-    /// A caller who has just come in.
+    /// Makes the session of a new connection.
     pub fn new(door: Door) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Self { door, version: RespVersion::Two, transaction: None, shown: 0, id, name: Vec::new() }
     }
 
-    /// Whether it has shown what counts now, or need not. Another token in the file ends what the one before has opened.
+    /// Whether the caller has shown the token in force, or need not show one. A new token in the file ends what the token before has opened.
     #[inline]
     pub fn is_known(&self) -> bool {
         self.door.token.as_ref().is_none_or(|token| token.generation() == self.shown)
     }
 
-    /// The command of a request, or an answer that there is none for this caller.
+    /// Returns the command of a request, or answers why there is none for this caller.
     #[inline]
     pub fn command(&self, arguments: &[&[u8]], reply: &mut RespReply<'_>) -> Called {
         let Some(name) = arguments.first() else { return Called::Nothing };
@@ -100,7 +100,7 @@ impl Session {
         Called::Verb(command.verb)
     }
 
-    /// Does what needs no waiting. `arguments` are those behind the name of the command.
+    /// Carries out a command that needs no waiting. `arguments` are the words behind its name.
     #[inline]
     pub fn obey(&mut self, verb: RespVerb, arguments: &[&[u8]], out: &mut Vec<u8>) -> After {
         let mut reply = RespReply::new(out, self.version);
@@ -157,16 +157,16 @@ impl Session {
                 Some(_) => reply.word("OK"),
                 None => reply.error(format_args!("ERR DISCARD without MULTI")),
             },
-            // Asked with waiting, by whoever owns the connection.
+            // The connection carries these commands out, because they may wait.
             RespVerb::Check | RespVerb::Refund | RespVerb::ResetKey | RespVerb::Exec => {}
         }
         After::Next
     }
 
-    /// Whether a token is the right one; from then on everything may be asked.
+    /// Whether a token is the right one. From then on the caller may use all commands.
     fn shows(&mut self, given: &[u8]) -> bool {
         let Some(token) = &self.door.token else { return false };
-        // Which one it is first: one that comes in between is asked for again.
+        // The number comes first: if another token comes in between, the caller has to show it.
         let generation = token.generation();
         let right = token.is(given);
         if right {
@@ -177,7 +177,7 @@ impl Session {
 
     fn auth(&mut self, arguments: &[&[u8]], reply: &mut RespReply<'_>) {
         let given = match arguments {
-            // Whatever the name: there is one token.
+            // The name of the user does not matter: there is one token.
             [given] | [_, given] => *given,
             _ => return reply.error(format_args!("ERR syntax error")),
         };
@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`. All of it or nothing.
+    /// Answers `HELLO [2|3 [AUTH user token] [SETNAME name]]`. All of it is carried out, or nothing.
     fn hello(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) {
         let before = self.version;
         let refuse =
@@ -203,7 +203,7 @@ impl Session {
         while let [word, behind @ ..] = rest {
             rest = match behind {
                 [_user, token, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
-                    // Where nobody needs a token any is as good.
+                    // Where no token is needed, every token will do.
                     if !self.shows(token) && self.door.token.is_some() {
                         return refuse(out, WRONG_TOKEN);
                     }
@@ -244,7 +244,7 @@ impl Session {
         reply.array(0);
     }
 
-    /// Takes a name, if it can be one.
+    /// Sets the name of the connection, if it is a possible name. Returns whether it is.
     fn is_named(&mut self, name: &[u8]) -> bool {
         let good = name.len() <= MAX_NAME && name.iter().all(u8::is_ascii_graphic);
         if good {
@@ -268,7 +268,7 @@ impl Session {
                 let version = if self.version == RespVersion::Three { 3 } else { 2 };
                 reply.text(&format!("id={id} name={name} db=0 resp={version}\n"));
             }
-            // What libraries say of themselves and what they wish; nothing depends on it.
+            // Libraries tell about themselves and what they wish; nothing depends on it.
             (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => reply.word("OK"),
             (b"SETNAME" | b"GETNAME" | b"ID" | b"INFO" | b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => {
                 let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();

@@ -1,8 +1,8 @@
 //! `CL.THROTTLE` as redis-cell answers it, and `THROTTLE` as throttlecrab does: limits that the caller describes with every question.
 //!
 //! Both count in nanoseconds: one unit costs `interval = period / count`, whole nanoseconds, and a key may owe `limit x interval`. That is a
-//! [`RequestBucket`](crate::meter::RequestBucket) which takes `interval` for a unit and is paid 1000 in every microsecond, so its debt is redis-cell's `tat - now`, and stays the
-//! same time when a caller comes with other numbers for the same key.
+//! [`RequestBucket`](crate::meter::RequestBucket) which takes `interval` for a unit and is paid 1000 in every microsecond. Its debt is
+//! redis-cell's `tat - now`: a time, which stays as it is when a caller comes with other numbers for a key.
 
 use super::reply::RespReply;
 use crate::requests::{
@@ -12,7 +12,7 @@ use crate::requests::{
 
 const NS_IN_S: f64 = 1e9;
 
-/// Whose words and numbers are answered with.
+/// The program whose words and numbers the answers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `limited, limit, remaining, retry_after, reset_after`; the limit is one more than the burst.
@@ -53,7 +53,7 @@ pub enum ThrottleProblem {
     /// No rate at all, or more than one in a nanosecond.
     #[error("Zero rates are not supported")]
     ZeroRate,
-    /// A rate that runs backwards.
+    /// A negative rate.
     #[error("negative rates are not supported: count {count}, period {period}")]
     NegativeRate {
         /// The rejected value, as the caller sent it.
@@ -75,7 +75,7 @@ pub enum ThrottleProblem {
     TooSlow(i64),
 }
 
-/// The key and the limit of a question.
+/// Reads the key and the limit of a question.
 pub fn question<'a>(
     dialect: Dialect,
     arguments: &[&'a [u8]],
@@ -99,7 +99,7 @@ pub fn question<'a>(
     Ok((key, terms(dialect, burst, count, period, quantity)?))
 }
 
-/// The limit that a caller describes.
+/// Makes the limit that a caller describes.
 fn terms(
     dialect: Dialect,
     burst: i64,
@@ -121,7 +121,7 @@ fn terms(
         Dialect::Cell => burst.saturating_add(1),
         Dialect::Crab => burst,
     };
-    // As redis-cell divides, so that both round alike.
+    // Divides as redis-cell does, so that both round alike.
     let interval_ns = (period as f64 * NS_IN_S / count as f64) as u64;
     if interval_ns == 0 {
         return Err(ThrottleProblem::ZeroRate);
@@ -153,13 +153,13 @@ fn say(answer: &ThrottleAnswer, dialect: Dialect, reply: &mut RespReply<'_>) {
     }
 }
 
-/// Whole seconds, up from a millisecond on: who comes back then is not too early. Less than a millisecond is nothing, as with redis-cell.
+/// Converts microseconds to whole seconds, rounded up from a millisecond on, so that nobody comes back too early. Less than a millisecond is 0, as with redis-cell.
 pub fn seconds(us: u64) -> i64 {
     let whole = (us / 1_000_000) as i64;
     whole + i64::from(!(us / 1_000).is_multiple_of(1_000))
 }
 
-/// A whole number as Rust reads it, which is how redis-cell does: a sign in front and digits, nothing else.
+/// Reads a whole number as Rust and so redis-cell do: an optional sign in front and digits, nothing else.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -172,7 +172,7 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0_i64, |sum, byte| {
         let digit = i64::from(byte.wrapping_sub(b'0'));
         let sum = sum.checked_mul(10).filter(|_| digit < 10)?;
-        // Downwards for negative ones: there is one more of them.
+        // Negative numbers are added up downwards: there is one more of them.
         if negative { sum.checked_sub(digit) } else { sum.checked_add(digit) }
     })
 }

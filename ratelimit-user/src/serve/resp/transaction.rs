@@ -6,7 +6,7 @@ use super::{command::RespVerb, frame::MAX_FRAME};
 /// Requests of a transaction that has not been executed.
 #[derive(Debug, Default)]
 pub struct Transaction {
-    /// As they came, behind one another.
+    /// The requests as they came, behind one another.
     requests: Vec<u8>,
     count: usize,
     is_spoiled: bool,
@@ -36,13 +36,13 @@ impl Transaction {
         fits
     }
 
-    /// Something was wrong: nothing of it will be done.
+    /// Spoils the transaction, because something was wrong: nothing of it will be carried out.
     pub fn spoil(&mut self) {
         self.is_spoiled = true;
         self.requests = Vec::new();
     }
 
-    /// The requests and how many there are; none if one of them was wrong.
+    /// Returns the requests and how many there are; none if one of them was wrong.
     pub fn requests(&self) -> Option<(&[u8], usize)> {
         (!self.is_spoiled).then_some((&self.requests, self.count))
     }

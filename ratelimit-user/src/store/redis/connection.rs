@@ -1,4 +1,4 @@
-//! One connection to one server, and what was asked over it. Waits as long as its caller lets it.
+//! One connection to one server. A command over it waits for as long as its caller lets it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
     store_error::StoreError,
 };
 
-/// Clones are the same connection; with the last one it is closed.
+/// A connection. Clones share it, and it is closed with the last clone.
 #[derive(Clone)]
 pub(super) struct Connection {
     at: Arc<str>,
@@ -34,12 +34,12 @@ impl Drop for Driver {
 }
 
 impl Connection {
-    /// Over a stream on which nothing has been said yet that matters.
+    /// Makes a connection over a stream on which nothing was said yet that matters.
     pub(super) async fn over<S>(stream: S, at: String) -> Result<Self, StoreError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // No name of the library: a user with few rights may not set it. No time limit of the crate's: deadlines are ours.
+        // Sets no name of the library, because a user with few rights may not set it. Sets no time limit of the crate, because deadlines are ours.
         let quiet = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (inner, driver) = MultiplexedConnection::new_with_config(&quiet, stream, config)
@@ -48,7 +48,7 @@ impl Connection {
         Ok(Self { at: at.into(), inner, driver: Arc::new(Driver(tokio::spawn(driver))) })
     }
 
-    /// The socket, for messages.
+    /// The address of the socket, for messages.
     pub(super) fn at(&self) -> &str {
         &self.at
     }
@@ -58,7 +58,7 @@ impl Connection {
         self.driver.0.is_finished()
     }
 
-    /// One answer per command; a refusal is among them as `Value::ServerError`.
+    /// Sends commands, and returns one answer for each; a refusal is among them as `Value::ServerError`.
     pub(super) async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let count = commands.len();
         let answers = self.inner.clone().send_packed_commands(commands, 0, count).await;
@@ -70,7 +70,7 @@ impl Connection {
         Err(StoreError::Nonsense { at: self.at.to_string(), why })
     }
 
-    /// One command; a refusal is an error.
+    /// Sends one command; a refusal is an error.
     pub(super) async fn ask(&self, name: &str, command: &Cmd) -> Result<Value, StoreError> {
         match self.inner.clone().send_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(refusal(&self.at, RefusedCall::Command(name), &error)),
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// An error that is not a server's answer.
+/// Makes the error of a failure that is no answer of the server.
 fn lost(at: &str, error: &RedisError) -> StoreError {
     let at = at.to_owned();
     match error.kind() {

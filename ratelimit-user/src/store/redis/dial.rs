@@ -21,7 +21,7 @@ use crate::{
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Whom we call.
+/// What kind of server is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     /// A server with our data.
@@ -30,7 +30,7 @@ pub(super) enum Whom {
     Sentinel,
 }
 
-/// Everything that is the same for all sockets of a store.
+/// What all connections to a store have in common: login, database, TLS.
 pub(super) struct Dialer {
     login: Option<StoreLogin>,
     database: u32,
@@ -50,7 +50,7 @@ impl Dialer {
         Ok(Self { login: address.login.clone(), database: address.database, tls })
     }
 
-    /// A connection that is ready for commands, before `until`.
+    /// Makes a connection that is ready for commands, before `until`.
     pub(super) async fn dial(
         &self,
         endpoint: &Endpoint,
@@ -137,7 +137,7 @@ impl Dialer {
 
 async fn tcp(host: &str, port: u16, at: &str) -> Result<TcpStream, StoreError> {
     let stream = TcpStream::connect((host, port)).await.map_err(|error| unreachable(at, &error))?;
-    // Small pipelines must not wait for the acknowledgement of the one before.
+    // Small pipelines must not wait for the acknowledgement of the pipeline before.
     stream.set_nodelay(true).map_err(|error| unreachable(at, &error))?;
     Ok(stream)
 }
@@ -157,7 +157,7 @@ async fn greet(stream: &mut (impl Stream + ?Sized), at: &str) -> Result<Greeting
     stream.write_all(b"PING\r\n").await.map_err(failed)?;
     stream.flush().await.map_err(failed)?;
     let mut line = Vec::new();
-    // One byte at a time: what follows this line belongs to the crate.
+    // Reads one byte at a time: what follows this line belongs to the crate.
     while line.len() < 512 && !line.ends_with(b"\n") && !is_tls_record(&line) {
         let mut byte = [0];
         if stream.read(&mut byte).await.map_err(failed)? == 0 {
@@ -168,7 +168,7 @@ async fn greet(stream: &mut (impl Stream + ?Sized), at: &str) -> Result<Greeting
     greeting(&line, at)
 }
 
-/// Type alert or handshake, then version 3.x: what a TLS server answers to plain text.
+/// Whether a line begins with type alert or handshake and version 3.x, which is what a TLS server answers to plain text.
 fn is_tls_record(line: &[u8]) -> bool {
     matches!(line, [0x15 | 0x16, 3, ..])
 }
@@ -186,7 +186,7 @@ fn greeting(line: &[u8], at: &str) -> Result<Greeting, StoreError> {
         _ if text.starts_with("-NOAUTH") => Ok(Greeting::PasswordWanted),
         _ if text.starts_with("-DENIED") => Err(StoreError::Protected { at }),
         _ if text.starts_with("-ERR max number of clients") => Err(StoreError::TooManyClients { at }),
-        // Loading, without its master, or PING is not permitted: it is Redis, and says so again when it matters.
+        // The server is loading, is without its master, or does not permit PING: it is Redis, and refuses again when it matters.
         [b'-', code, ..] if code.is_ascii_uppercase() => Ok(Greeting::Open),
         _ => {
             let beginning: String = text.chars().take(40).collect();

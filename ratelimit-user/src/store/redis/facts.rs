@@ -1,4 +1,4 @@
-//! What a server says of itself, from INFO: users without the right to read its configuration may ask for that.
+//! What a server tells about itself by INFO, which users without the right to read its configuration may use, too.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::{
     store_error::StoreError,
 };
 
-/// The oldest version whose scripts do what ours need.
+/// The oldest version that can run our scripts.
 const OLDEST: (u16, u16) = (6, 2);
 
 /// One server of the store.
@@ -18,13 +18,13 @@ const OLDEST: (u16, u16) = (6, 2);
 pub struct ServerFacts {
     /// The address of the server's socket.
     pub at: String,
-    /// Major, minor, patch.
+    /// The version of the server: major, minor, patch.
     pub version: (u16, u16, u16),
-    /// Changes with every start of the server.
+    /// A name that changes with every start of the server.
     pub run_id: String,
     /// Master or replica.
     pub role: Role,
-    /// How much it may hold, in bytes; 0 is no limit.
+    /// How many bytes the server may hold; 0 is no limit.
     pub maxmemory: u64,
     /// What the server does when its memory is full: `noeviction`, `allkeys-lru`, ...
     pub maxmemory_policy: String,
@@ -50,7 +50,7 @@ impl ServerFacts {
         self.maxmemory_policy.starts_with("volatile-")
     }
 
-    /// The warning about a server that forgets what it was told, which makes limits wider than they are.
+    /// Returns the warning about a server that forgets what was spent, which makes limits wider than they are.
     pub fn eviction_warning(&self) -> Option<String> {
         let evicts = self.evicts_all_keys() || self.evicts_volatile_keys();
         (evicts && self.maxmemory > 0).then(|| {
@@ -68,10 +68,10 @@ impl ServerFacts {
     }
 }
 
-/// Asks one server; one that is too old is an error.
+/// Asks one server about itself. A server that is too old is an error.
 pub(super) async fn facts(connection: &Connection) -> Result<ServerFacts, StoreError> {
     let mut commands = Pipeline::with_capacity(3);
-    // Three commands: versions before 7.0 take one section each.
+    // There are three commands because versions before 7.0 take one section each.
     for section in ["server", "memory", "replication"] {
         commands.cmd("INFO").arg(section);
     }

@@ -21,19 +21,19 @@ use super::{
 };
 use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
-/// How often one call may be sent on: a script that is missing, and the redirections of a slot that moves. More is a loop.
+/// How often one call may be sent on: because of a script that is missing, and of redirections of a slot that moves. More is a loop.
 const MOST_LEGS: u8 = 16;
-/// From how many on it waits in between: nodes that disagree about a slot send calls back and forth until they have talked.
+/// How often one call is sent on without a pause. Nodes that disagree about a slot send calls back and forth until they have talked.
 const LEGS_AT_ONCE: u8 = 4;
-/// Before a call is tried again whose keys, or whose slot, are on their way from one node to another.
+/// The pause before a call is tried again whose keys, or whose slot, are on their way from one node to another.
 const WHILE_KEYS_MOVE: Duration = Duration::from_millis(2);
 
-/// One call to one server.
+/// One sending of a call to one server.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     call: usize,
     form: Form,
-    /// Behind ASKING: the node takes a call for a slot that it does not have yet.
+    /// Whether the call stands behind ASKING: the node takes such a call for a slot that it does not have yet.
     asking: bool,
     /// Whether the call is sent after a pause, and not at once.
     later: bool,
@@ -44,7 +44,7 @@ struct Leg {
 struct Landing {
     from: Endpoint,
     legs: Vec<Leg>,
-    /// A connection that was made for this.
+    /// The connection that was made for these calls, if there was none.
     fresh: Option<Connection>,
     answers: Result<Vec<Value>, StoreError>,
 }
@@ -55,7 +55,7 @@ enum Next {
     On(Endpoint, Leg),
 }
 
-/// One answer per call, in their order.
+/// Runs calls, and returns one answer for each, in their order.
 pub(super) async fn run(
     calls: &[Call<'_>],
     dialer: &Dialer,
@@ -122,7 +122,7 @@ async fn fly(
         }
         let connection = match known {
             Some(known) => known?,
-            // A node that a redirection has named.
+            // A redirection has named this node.
             None => fresh.insert(dialer.dial(&to, Whom::Data, until).await?).clone(),
         };
         let mut answers = connection.ask_all(&commands(calls, &legs)).await?.into_iter();
@@ -142,7 +142,7 @@ fn commands(calls: &[Call<'_>], legs: &[Leg]) -> Pipeline {
         if leg.asking {
             commands.cmd("ASKING");
         }
-        // The text once per script: the server has it for the calls behind.
+        // The text is sent once per script: the server has the script for the calls behind.
         let is_there = there.contains(&call.script.sha1());
         if leg.form == Form::Text && !is_there {
             there.push(call.script.sha1());

@@ -26,12 +26,12 @@ use crate::{
     store::{backend::Backend, deadline::Deadline},
 };
 
-/// A link to a store. Whoever gets an error that `needs_reconnect` calls `mend`, or has a `successor` made.
+/// A link to a store. After an error that `needs_reconnect`, the owner calls `mend`, or has a `successor` made.
 pub struct RedisLink {
     address: StoreAddress,
     dialer: Arc<Dialer>,
     routes: Mutex<Routes>,
-    /// Its successors have the same one.
+    /// The connections to Sentinels, which the successors of this link share.
     watch: Arc<SentinelWatch>,
 }
 
@@ -41,8 +41,8 @@ impl RedisLink {
         <Self as Backend>::open(address, Deadline::after(timeout)).await
     }
 
-    /// Connects again, and looks again who is master. In a cluster connections that work are kept, and nodes that cannot be reached are no
-    /// error as long as others can: calls for them fail at once until the next `mend`. On error everything is as it was.
+    /// Connects again, and looks again which server is the master. In a cluster, connections that work are kept, and nodes that cannot be reached are no
+    /// error as long as others can: calls for them fail at once until the next `mend`. After an error the link is as it was.
     pub async fn mend(&mut self, timeout: Duration) -> Result<(), StoreError> {
         *self = self.successor(&[], Deadline::after(timeout)).await?;
         Ok(())
@@ -53,7 +53,7 @@ impl RedisLink {
         Backend::run(self, calls, Deadline::after(deadline)).await
     }
 
-    /// What the servers say of themselves: one, or every master of a cluster that is connected. One below 6.2 is an error.
+    /// Returns what the servers tell about themselves: one, or every master of a cluster that is connected. A server below 6.2 is an error.
     pub async fn facts(&self, deadline: Duration) -> Result<Vec<ServerFacts>, StoreError> {
         Backend::facts(self, Deadline::after(deadline)).await
     }
@@ -110,12 +110,12 @@ impl Backend for RedisLink {
         self.routes().route.target(call).ok()
     }
 
-    /// One pipeline per server, all servers at once.
+    /// Sends one pipeline to each server, to all servers at once.
     async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
         flight::run(calls, &self.dialer, &self.routes, until).await
     }
 
-    /// Only Sentinels are asked: servers of a Redis Cluster say so themselves, with every call that is for another one.
+    /// Asks only Sentinels: servers of a Redis Cluster tell of moves themselves, with every call that is for another server.
     async fn has_moved(&self, until: Deadline) -> bool {
         let StorePlace::Sentinel { sentinels, master } = &self.address.place else { return false };
         let ours = |named: &Endpoint| self.routes().nodes.contains_key(named);
@@ -166,7 +166,7 @@ async fn connect(
     }
 }
 
-/// The map of slots from the first node that has one, then a connection to every master in it.
+/// Reads the map of slots from the first node that has one, then connects to every master in it.
 async fn cluster(
     dialer: &Dialer,
     seeds: &[Endpoint],
@@ -176,7 +176,7 @@ async fn cluster(
     let mut candidates: Vec<&Endpoint> = seeds.iter().chain(kept.keys()).collect();
     candidates.sort();
     candidates.dedup();
-    // Connections of their own: one that has died without a word must not cost the time for asking.
+    // These connections are new: an old one that has died without a word would cost the time for asking.
     let mut asked: FuturesUnordered<_> =
         candidates.into_iter().map(|endpoint| slot_map(dialer, endpoint, until)).collect();
     let mut failure = None;
@@ -214,7 +214,7 @@ async fn cluster(
     }
 }
 
-/// The error that calls for a node get as long as there is no connection to it: they did not wait themselves.
+/// Makes the error that calls for a node get as long as there is no connection to it. These calls did not wait, so it is no timeout.
 fn absent(error: StoreError) -> StoreError {
     match error {
         StoreError::TimedOut { ref at, .. } => {

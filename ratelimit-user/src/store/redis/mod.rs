@@ -34,8 +34,8 @@ pub use self::{
 };
 use crate::policy::address::Endpoint;
 
-/// Reads a reply as that of a Sentinel that was asked for the master, and as that of a node of a cluster that was asked for slots: how many masters it
-/// names. Those of slots are the masters of all that have one.
+/// Returns how many masters a reply names, read as the reply of a Sentinel that was asked for the master, and as the reply of a cluster node that was
+/// asked for slots. Checks that the owners of slots are among the masters.
 pub fn masters_in(reply: &Value) -> usize {
     let asked = Endpoint::Tcp { host: "asked".to_owned(), port: 1 };
     let named = usize::from(sentinel::place(reply).is_some());
@@ -47,5 +47,5 @@ pub fn masters_in(reply: &Value) -> usize {
     named + masters.len()
 }
 
-/// What a script answers.
+/// The answer of a script.
 pub use ::redis::Value;

@@ -3,7 +3,7 @@
 use super::store_error::StoreError;
 use crate::{policy::address::Password, secret_file};
 
-/// The password as it is now.
+/// Reads the password as it is now.
 pub(super) fn read(password: &Password) -> Result<String, StoreError> {
     match password {
         Password::Known(password) => Ok(password.clone()),

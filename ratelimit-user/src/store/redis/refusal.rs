@@ -1,17 +1,17 @@
-//! What a server says instead of an answer, as an error that an operator can act upon. Pure.
+//! Refusals of servers, as errors that an operator can act upon. Pure.
 
 use ::redis::ServerError;
 
 use super::store_error::StoreError;
 
-/// What was asked for.
+/// The call that was refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RefusedCall<'a> {
     Script(&'a str),
     Command(&'a str),
 }
 
-/// The error for a server's refusal.
+/// Makes the error of a server's refusal.
 pub(super) fn refusal(at: &str, asked: RefusedCall<'_>, error: &ServerError) -> StoreError {
     refused(at, asked, error.code(), error.details().unwrap_or_default())
 }
@@ -61,7 +61,7 @@ impl<'a> RefusedCall<'a> {
     }
 }
 
-/// Which right is missing: servers put the command between single quotes.
+/// Returns which right is missing. Servers put the command between single quotes.
 fn forbidden(asked: RefusedCall<'_>, detail: &str) -> String {
     match (detail.split('\'').nth(1), asked) {
         (Some(command), _) => format!("the command {command}"),
@@ -73,14 +73,14 @@ fn forbidden(asked: RefusedCall<'_>, detail: &str) -> String {
     }
 }
 
-/// How versions before 7.0 wrap an error of a call inside a script: `Error running script (call to f_…): @user_script:1: -OOM command …`.
+/// Takes an error of a call inside a script out of what versions before 7.0 answer: `Error running script (call to f_…): @user_script:1: -OOM command …`.
 fn inside_script(detail: &str) -> Option<(&str, &str)> {
     let inner = detail.strip_prefix("Error running script")?.split_once(": -")?.1;
     let (code, detail) = inner.split_once(' ')?;
     (code != "ERR" && code.chars().all(|c| c.is_ascii_uppercase())).then_some((code, detail))
 }
 
-/// What 7.0 says, with code ERR, of a script that calls what its user may not.
+/// Whether 7.0 says, with code ERR, that a script calls what its user may not.
 fn is_forbidden_in_script(detail: &str) -> bool {
     detail.starts_with("The user executing the script can't")
 }

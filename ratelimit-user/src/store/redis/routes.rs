@@ -10,7 +10,7 @@ use super::{
 };
 use crate::policy::address::Endpoint;
 
-/// Connections by socket; an error where there is none.
+/// Connections by socket, or the error that says why there is none.
 pub(super) type Nodes = BTreeMap<Endpoint, Result<Connection, StoreError>>;
 
 /// All servers of a store, as far as they are known.
@@ -26,7 +26,7 @@ pub(super) enum StoreRoute {
 }
 
 impl StoreRoute {
-    /// The server that a call goes to.
+    /// Returns the server that a call goes to.
     pub(super) fn target(&self, call: &Call<'_>) -> Result<Endpoint, StoreError> {
         match self {
             Self::One(endpoint) => Ok(endpoint.clone()),

@@ -15,7 +15,7 @@ impl Script {
         Self { name, text, sha1: ::redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// The name that messages have for it.
+    /// The name of the script in messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -37,18 +37,18 @@ impl fmt::Debug for Script {
     }
 }
 
-/// One call of a script. Calls of one run must not depend on their order: one whose script the server lacks is run behind the others.
+/// One call of a script. Calls of one run must not depend on their order: a call whose script the server lacks is run behind the others.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The script that is called.
     pub script: &'a Script,
-    /// All in one hash slot if the store is a cluster; the first one decides where the call goes.
+    /// The keys of the call, all in one hash slot if the store is a cluster. The first key decides where the call goes.
     pub keys: Vec<Vec<u8>>,
     /// The arguments of the call.
     pub args: Vec<Vec<u8>>,
 }
 
-/// By hash, or with the text: that runs the script and leaves it there for the next call by hash.
+/// How a call names its script: by hash, or with the text, which runs the script and leaves it there for the next call by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Hash,

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
-/// Asks all Sentinels at once and goes to the master that most of them name, also if it does not answer: it is the store of all other hosts. Where none
-/// has most votes, it is the first of those that were named that takes writes.
+/// Asks all Sentinels at once, and goes to the master that most of them name, also if it does not answer: it is the store of all other hosts. Where no
+/// master has a majority, goes to the first one of those that were named that takes writes.
 pub(super) async fn master(
     dialer: &Dialer,
     sentinels: &[Endpoint],
@@ -37,10 +37,10 @@ pub(super) async fn master(
 /// How soon Sentinels that disagree are asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What Sentinels say until it is clear, and why one of them said nothing. Half of the time is kept for calling the master.
+/// Asks Sentinels until their answer is clear. Returns their votes, and why one of them said nothing. Half of the time is kept for calling the master.
 ///
-/// Sentinels hear of a failover one after the other, and meanwhile the one that is wrong has as many votes as each of the others. So those that
-/// disagree are asked again for as long as there is time.
+/// Sentinels hear of a failover one after the other, and meanwhile the wrong master may have as many votes as the right one. So Sentinels that disagree
+/// are asked again for as long as there is time.
 async fn votes(
     dialer: &Dialer,
     sentinels: &[Endpoint],
@@ -58,7 +58,7 @@ async fn votes(
     }
 }
 
-/// What Sentinels say when each is asked once. Those that have said nothing when patience ends are not waited for, if another one has.
+/// Asks each Sentinel once. Sentinels that have said nothing when patience ends are not waited for, if another one has answered.
 async fn asked_once(
     dialer: &Dialer,
     sentinels: &[Endpoint],
@@ -87,7 +87,7 @@ async fn asked_once(
     (votes, failure)
 }
 
-/// Where the master is, by the word of one Sentinel.
+/// Asks one Sentinel where the master is.
 pub(super) async fn asked(
     connection: &Connection,
     name: &str,
@@ -102,7 +102,7 @@ pub(super) async fn asked(
     }
 }
 
-/// Where a Sentinel says that the master is.
+/// Reads where a Sentinel says that the master is.
 pub(super) fn place(answer: &Value) -> Option<Endpoint> {
     let Value::Array(parts) = answer else { return None };
     let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
@@ -110,7 +110,7 @@ pub(super) fn place(answer: &Value) -> Option<Endpoint> {
     Some(Endpoint::Tcp { host, port: std::str::from_utf8(port).ok()?.parse().ok()? })
 }
 
-/// A connection to it, if it is a master. A user who may not ask for the role finds out with the first write.
+/// Connects to a server, which has to say that it is a master. A user who may not ask for the role finds out with the first write.
 async fn confirmed(dialer: &Dialer, endpoint: &Endpoint, until: Deadline) -> Result<Connection, StoreError> {
     let connection = dialer.dial(endpoint, Whom::Data, until).await?;
     let at = endpoint.to_string();

@@ -1,4 +1,4 @@
-//! Sentinels that are asked again and again whether the master is still the one in use.
+//! Asks Sentinels again and again whether the master is still the one in use.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{policy::address::Endpoint, store::deadline::Deadline};
 
-/// Connections to Sentinels, from one time to the next.
+/// Connections to Sentinels, kept from one question to the next.
 #[derive(Debug, Default)]
 pub(super) struct SentinelWatch(Mutex<BTreeMap<Endpoint, Connection>>);
 
@@ -48,7 +48,7 @@ impl SentinelWatch {
             let Ok((sentinel, connection, master)) = answer else { continue };
             open.insert(sentinel, connection);
             votes.add(master);
-            // Those that have not answered yet cannot change that, and the old master takes writes meanwhile.
+            // Sentinels that have not answered yet cannot change the majority, and the old master takes writes meanwhile.
             if votes.majority().is_some_and(|master| !ours(master)) {
                 return true;
             }

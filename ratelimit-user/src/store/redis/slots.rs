@@ -1,13 +1,13 @@
-//! Hash slots of a Redis Cluster: of a key, and who serves them. Pure.
+//! Hash slots of a Redis Cluster: the slot of a key, and the servers of slots. Pure.
 
 use ::redis::Value;
 
 use crate::policy::address::Endpoint;
 
-/// How many there are in every cluster.
+/// The number of hash slots of every cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key: of what is between its first `{` and the next `}`, if that is not empty, else of all of it.
+/// Returns the slot of a key. It depends on what is between the first `{` and the next `}` of the key, or on all of the key if that is nothing.
 pub fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
@@ -21,7 +21,7 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// CRC-16/XMODEM, as the specification of Redis Cluster has it.
+/// Computes CRC-16/XMODEM, as the specification of Redis Cluster has it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -33,12 +33,12 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// The server of each slot, as far as we know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SlotMap {
-    /// First slot, last slot, master; later ranges win.
+    /// First slot, last slot and master of each range; later ranges win.
     ranges: Vec<(u16, u16, Endpoint)>,
 }
 
 impl SlotMap {
-    /// From the answer to CLUSTER SLOTS; `asked` is the node that gave it, which may call itself by no name.
+    /// Reads the answer to CLUSTER SLOTS. `asked` is the node that gave it, which may give itself no name.
     pub(super) fn read(answer: &Value, asked: &Endpoint) -> Option<Self> {
         let Value::Array(rows) = answer else { return None };
         let ranges = rows.iter().map(|row| range(row, asked)).collect::<Option<Vec<_>>>()?;
@@ -50,13 +50,13 @@ impl SlotMap {
         found.map(|(_, _, endpoint)| endpoint)
     }
 
-    /// A slot has another owner than we thought.
+    /// Records that a slot has another owner.
     pub(super) fn moved(&mut self, slot: u16, to: Endpoint) {
         self.ranges.retain(|(first, last, _)| (*first, *last) != (slot, slot));
         self.ranges.push((slot, slot, to));
     }
 
-    /// All masters, each once.
+    /// Returns all masters, each once.
     pub(super) fn masters(&self) -> Vec<Endpoint> {
         let mut masters: Vec<_> = self.ranges.iter().map(|(_, _, endpoint)| endpoint.clone()).collect();
         masters.sort();
@@ -87,7 +87,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A node that does not know its own address leaves it out: it is where we asked. So does one without a host name (`?`).
+/// Returns the socket of a node. A node that does not know its own address, or has no host name (`?`), is where we asked.
 fn endpoint(host: &str, port: u16, asked: &Endpoint) -> Endpoint {
     let host = match (host, asked) {
         ("" | "?", Endpoint::Tcp { host, .. }) => host.clone(),
@@ -96,7 +96,7 @@ fn endpoint(host: &str, port: u16, asked: &Endpoint) -> Endpoint {
     Endpoint::Tcp { host, port }
 }
 
-/// What MOVED and ASK say: the slot, and `host:port`.
+/// Reads what MOVED and ASK say: the slot, and `host:port`.
 pub(super) fn redirection(detail: &str, asked: &Endpoint) -> Option<(u16, Endpoint)> {
     let (slot, place) = detail.split_once(' ')?;
     let (host, port) = place.trim().rsplit_once(':')?;

@@ -84,7 +84,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// One word for it, for metrics.
+    /// One word for the error, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "unreachable",
@@ -157,7 +157,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the server answers, and takes no writes: it counts nothing, whatever it says to those who only look.
+    /// Whether the server answers, but takes no writes: it counts nothing, though it may answer peeks.
     pub fn refuses_writes(&self) -> bool {
         matches!(
             self,

@@ -29,7 +29,7 @@ use crate::{
 /// How long the system's list of authorities is good for.
 const LIST: Duration = Duration::from_secs(600);
 
-/// The connector of the moment: made again when a file that it came from has changed.
+/// Makes connectors for TLS. They are made again when a file that they came from has changed.
 pub(super) struct Connector {
     tls: Tls,
     made: Mutex<Made>,
@@ -43,13 +43,13 @@ struct Made {
 
 impl Connector {
     pub(super) fn new(tls: &Tls) -> Result<Self, StoreError> {
-        // Before they are read: what is written meanwhile is another stamp the next time.
+        // Stamps are taken before the files are read: a file that is written meanwhile has another stamp at the next look.
         let from = stamps(tls);
         let made = Made { connector: connector(tls)?, from, at: Instant::now() };
         Ok(Self { tls: tls.clone(), made: Mutex::new(made) })
     }
 
-    /// For one connection. Files that cannot be used change nothing.
+    /// Returns the connector for one connection. Files that cannot be used change nothing.
     pub(super) fn current(&self) -> TlsConnector {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let from = stamps(&self.tls);
@@ -122,7 +122,7 @@ fn named_authority(path: &Path) -> Result<RootCertStore, StoreError> {
 
 fn system_authorities() -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
-    // Some that cannot be read are of no interest as long as there are others.
+    // Authorities that cannot be read do not matter as long as there are others.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         let why = "this system has no list of trusted authorities (package ca-certificates); name one with ca=FILE in the address";
@@ -157,7 +157,7 @@ pub(super) fn name_of(host: &str) -> Result<ServerName<'static>, StoreError> {
     })
 }
 
-/// Whether TLS is spoken at a socket, which would end a plain connection without a word. Trusts nobody, so nothing comes of it.
+/// Whether TLS is spoken at a socket, which would end a plain connection without a word. It trusts nobody, so the connection is not used.
 pub(super) async fn is_spoken_at(endpoint: &Endpoint) -> bool {
     let Endpoint::Tcp { host, port } = endpoint else { return false };
     let (Ok(name), Ok(stream)) = (name_of(host), TcpStream::connect((host.as_str(), *port)).await) else {
@@ -172,7 +172,7 @@ pub(super) async fn is_spoken_at(endpoint: &Endpoint) -> bool {
     }
 }
 
-/// What an error on a TLS stream means; none if it is not about TLS.
+/// Returns what an error on a TLS stream means; `None` if the error is not about TLS.
 pub(super) fn meaning(at: &str, error: &io::Error) -> Option<StoreError> {
     let at = at.to_owned();
     Some(match error.get_ref()?.downcast_ref::<TlsError>()? {
@@ -200,7 +200,7 @@ fn is_about_our_certificate(alert: AlertDescription) -> bool {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
-            // What TLS 1.2 says when a certificate is missing.
+            // TLS 1.2 says this when a certificate is missing.
             | AlertDescription::HandshakeFailure
     )
 }

@@ -1,7 +1,8 @@
 //! Which master most Sentinels name. Pure.
 //!
-//! A majority is one of all Sentinels that the policy names, not of those that answer: what a few say who are cut off, behind, or wrong, is not what the
-//! others act on. Where no master has a majority, because too few answer or they disagree for as long as there is time to ask, all that were named are candidates.
+//! A majority is one of all Sentinels that the policy names, not of those that answer: other hosts do not act on what a few Sentinels say that are cut
+//! off, behind, or wrong. Where no master has a majority, because too few answer or they disagree for as long as there is time to ask, all that were
+//! named are candidates.
 
 use crate::policy::address::Endpoint;
 
@@ -13,12 +14,12 @@ pub(super) struct Votes {
 }
 
 impl Votes {
-    /// None of so many Sentinels has answered yet.
+    /// Makes the votes of `sentinels` Sentinels, none of which has answered yet.
     pub(super) fn of(sentinels: usize) -> Self {
         Self { sentinels, named: Vec::new() }
     }
 
-    /// One more Sentinel names this master.
+    /// Counts one more Sentinel that names this master.
     pub(super) fn add(&mut self, master: Endpoint) {
         match self.named.iter_mut().find(|(other, _)| *other == master) {
             Some((_, votes)) => *votes += 1,
@@ -26,24 +27,24 @@ impl Votes {
         }
     }
 
-    /// Whether no Sentinel has named any.
+    /// Whether no Sentinel has named a master.
     pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty()
     }
 
-    /// The master that more than half of all Sentinels name.
+    /// Returns the master that more than half of all Sentinels name.
     pub(super) fn majority(&self) -> Option<&Endpoint> {
         self.named.iter().find(|(_, votes)| *votes > self.sentinels / 2).map(|(master, _)| master)
     }
 
-    /// Whether so many have answered that there could be a majority, and there is none.
+    /// Whether enough Sentinels have answered for a majority, and there is none.
     pub(super) fn disagree(&self) -> bool {
         let answered: usize = self.named.iter().map(|(_, votes)| votes).sum();
         answered > self.sentinels / 2 && self.majority().is_none()
     }
 
-    /// Where the store may be, the most likely first: the master of the majority and no other one, or all that were named, of two with as many votes the
-    /// one that was named first.
+    /// Returns where the store may be, the most likely first: the master of the majority and no other one, or all masters that were named. Of two masters
+    /// with as many votes, the one that was named first comes first.
     pub(super) fn candidates(self) -> Vec<Endpoint> {
         if let Some(master) = self.majority() {
             return vec![master.clone()];

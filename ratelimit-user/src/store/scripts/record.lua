@@ -1,7 +1,7 @@
--- The record of one key: states of its limits, what hosts hold beforehand, and what they want. tests/src/record.rs and meter count alike, number
--- for number; read those first.
+-- The record of one key: states of its limits, the units that hosts hold by leases, and the units that hosts want. tests/src/record.rs and meter
+-- compute the same numbers; read those first.
 --
--- KEYS  where longest is above 0: since when this server has known everything
+-- KEYS  where longest is above 0: the key that keeps since when this server has known everything
 --       then for each record: the record, the rows of its hosts, the order of those rows, and one list for each limit that is a log
 -- ARGV  1: host   2: recent, like all times in us   3: longest, the life of a lease and its margin; 0 if a store that forgets begins anew
 --       then one for each record, which has doubles.
@@ -10,21 +10,21 @@
 --         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
 --         5 log limit period -            6 calendar limit start end
 --         7 soft, a bucket with a margin: d and e are amount and burst of the limit itself
---       Of all others d is the margin, and e what nobody gets at the moment.
+--       Of all other kinds d is the margin, and e the units that are held back at the moment.
 -- Gives for each record of requests: spent wait granted free nearest more violated above holds heard. A wait of -1 is for ever; the nearest limit is
 -- counted from 0, and violated has a bit for each limit.
 -- Gives for each record of packets, where longest is above 0: units, lifetime, whether other hosts have the same limit (0 they do, 1 one says
 -- less, 2 one says more), and how many hosts hold something of it or want to.
 --
 -- All numbers are whole and below 2^53. A call reads and writes one row, whatever the number of hosts: the record has the sums of all rows, and the
--- order says whose row has to be looked at next. A row is: sequence, out, end, wanted, granted. It is due when what it wants no longer counts,
--- then when its lease ends. The rows of a few hosts are in the record itself, which is quicker and smaller: name, sequence, out, end, wanted, granted,
--- due. With one host more all of them move out, and stay there until none is left.
+-- order says which row has to be looked at next. A row is: sequence, out (units that the host holds), end, wanted, granted. A row is due when what it
+-- wants no longer counts, and again when its lease ends. The rows of a few hosts are in the record itself, which is quicker and smaller: name, sequence,
+-- out, end, wanted, granted, due. With one host more all rows move out of the record, and stay out until none is left.
 local LIMIT = 7
 local ASK, ASK_BYTES = '<ddddddddddd', 88
 local ROW = '<ddddd'
 local FIELDS, FEW = 7, 8
--- Rows that one call looks at because they are due. What is left over counts as held until the next call.
+-- The most due rows that one call looks at. The units of due rows beyond count as held until the next call.
 local DUE = 100
 local MOST = 9007199254740991
 local COUNT = 4294967295
@@ -39,11 +39,11 @@ local clock = time[1] * 1000000 + time[2]
 local is_strict = longest > 0
 local since, is_cold
 if is_strict then
-  -- Another run id is another process: restarted, or promoted, and perhaps without the last writes. No key: everything was lost.
+  -- Another run id is another process: restarted, or promoted, and perhaps without the last writes. If there is no key, everything was lost.
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   local known, began, lasts = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
   began, lasts = tonumber(began), tonumber(lasts)
-  -- A clock that goes back behind that moment begins anew.
+  -- If the clock has gone back behind that moment, the moment is set anew.
   if known ~= run or lasts < longest or began > clock then
     began = known == run and math.min(began, clock) or clock
     lasts = math.max(lasts or 0, longest)
@@ -58,11 +58,11 @@ local function ceiling(a, b)
   return floor((a + b - 1) / b)
 end
 
--- A bucket has amount a, period b, burst c, and a state { moment, what is owed then }.
+-- A bucket has amount a, period b, burst c, and a state { moment, debt at that moment }.
 local function debt(l, s, now)
   local passed = now - s[1]
   if passed <= 0 then return s[2] end
-  -- After ceiling(MOST, l.a) nothing is owed, however much it was.
+  -- After ceiling(MOST, l.a) us nothing is owed, however large the debt was.
   local rest = s[2] - min(passed, ceiling(MOST, l.a)) * l.a
   return rest > 0 and rest or 0
 end
@@ -78,14 +78,14 @@ end
 
 local function by_end(a, b) return a[1] < b[1] end
 
--- A record with nothing in it: states, out, wanted, rows, next, latest, kept, rows that are here, and of packets born, limit in force. Next is no
--- later than any row is due, latest no earlier than any lease ends, and rows that are elsewhere and their order last until kept at least.
+-- A record with nothing in it: states, out, wanted, rows, next, latest, kept, rows that are in the record, and of packets born, limit in force. Next is
+-- no later than any row is due, and latest no earlier than any lease ends. Rows outside the record and their order exist at least until kept.
 local STATES, OUT, WANTED, ROWS, NEXT, LATEST, KEPT, HERE, BORN, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local function empty() return { {}, 0, 0, 0, 0, 0, 0, {} } end
 
 local function is_elsewhere(r) return r[ROWS] * FIELDS > #r[HERE] end
 
--- Looks at rows that are in the record, as lapse does at those that are elsewhere.
+-- Looks at due rows that are in the record, as lapse does at rows outside the record.
 local function lapse_here(r, now)
   local ended, kept, next, has_lapsed = {}, {}, nil, false
   local here = r[HERE]
@@ -109,7 +109,7 @@ local function lapse_here(r, now)
   return ended, has_lapsed
 end
 
--- Looks at rows that are due: what they want no longer counts, and leases that have ended are taken off. Returns those, as they ended.
+-- Looks at due rows: wishes that no longer count, and leases that have ended, are taken off. Returns these leases, as they ended, and whether a row was due.
 local function lapse(r, rows_key, order_key, now)
   if not is_elsewhere(r) then return lapse_here(r, now) end
   local ended = {}
@@ -147,7 +147,7 @@ local function lapse(r, rows_key, order_key, now)
   return ended, #names > 0
 end
 
--- The row of this host: sequence, out, end, wanted, granted; and whether there is one.
+-- Returns the row of this host: sequence, out, end, wanted, granted; and whether there is one.
 local function own_row(r, rows_key)
   local here = r[HERE]
   for h = 1, #here, FIELDS do
@@ -159,10 +159,10 @@ local function own_row(r, rows_key)
   return sequence, out, ends, wanted, granted, true
 end
 
--- Rows that were in the record become rows of their own.
+-- Makes rows of their own of the rows that are in the record.
 local function move_out(r, rows_key, order_key)
   local here = r[HERE]
-  -- What is there belongs to a record that has expired.
+  -- What is at these keys belongs to a record that has expired.
   redis.call('DEL', rows_key, order_key)
   for h = 1, #here, FIELDS do
     redis.call('HSET', rows_key, here[h], struct.pack(ROW, here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5]))
@@ -172,7 +172,7 @@ local function move_out(r, rows_key, order_key)
 end
 
 local function write_row(r, rows_key, order_key, was_there, sequence, out, ends, wanted, granted, now)
-  -- What wants nothing is due when its lease ends.
+  -- A row that wants nothing is due when its lease ends.
   local due = wanted > 0 and min(now + recent, ends) or ends
   if r[ROWS] == 0 or r[NEXT] > due then r[NEXT] = due end
   local here = r[HERE]
@@ -191,14 +191,14 @@ local function write_row(r, rows_key, order_key, was_there, sequence, out, ends,
   if redis.call('ZADD', order_key, due, host) == 1 then
     r[ROWS] = r[ROWS] + 1
   elseif not was_there then
-    -- Rows were evicted and their order was not: the sums mean nothing.
+    -- The rows were evicted and their order was not, so the sums mean nothing.
     redis.call('DEL', order_key)
     redis.call('ZADD', order_key, due, host)
     r[OUT], r[WANTED], r[ROWS] = out, wanted, 1
   end
 end
 
--- Keeps a record for so long from now on.
+-- Writes a record, and keeps it for so many us from now on.
 local function write(r, key, rows_key, order_key, lasts, now)
   if is_elsewhere(r) and r[KEPT] < now + lasts then
     local ms = floor(lasts / 500) + 2000
@@ -209,17 +209,17 @@ local function write(r, key, rows_key, order_key, lasts, now)
   redis.call('SET', key, cmsgpack.pack(r), 'PX', floor(lasts / 1000) + 1000)
 end
 
--- A part of what is free, by what this host wants against what all want; or what is left when all others have theirs.
+-- Returns this host's part of what is free: by what this host wants against what all want, or what is left when all others have what they want.
 local function share(free, wanted, others)
   local part = floor(free * (wanted / (wanted + others)))
   return min(wanted, max(part, free - others, 1), free)
 end
 
--- Answers one record, whose keys begin at a place, and tells how many keys it has.
+-- exchange(place, packed) answers one record, whose keys begin at place, and returns how many keys the record has.
 local answers, exchange = {}, nil
 
 if is_strict then
-  -- The clock has gone back: leases were given before now, so none of them ends later than one that is given now.
+  -- For a clock that has gone back: leases were granted before now, so none of them ends later than a lease that is granted now.
   local function go_back(r, rows_key, order_key, now)
     local latest, here = now + longest, r[HERE]
     for h = 1, #here, FIELDS do
@@ -239,8 +239,8 @@ if is_strict then
     for field = 4, limit and 6 or 0 do limit[field] = min(limit[field], now) end
   end
 
-  -- Takes down which limit a host has. The smallest that hosts say is in force, until nobody that is heard of has said so for as long as a lease can
-  -- last. Returns it, and whether others say the same.
+  -- Records which limit a host has. The smallest limit of any host is in force, until no host that is heard of has told it for as long as a lease can
+  -- last. Returns the limit in force, and whether other hosts have the same limit: 0, 1 or 2.
   local function compare(r, said, is_alone, now)
     local limit = r[IN_FORCE] or { said.a, said.b, said.c, 0, 0, 0 }
     local a, b, c = limit[1], limit[2], limit[3]
@@ -277,7 +277,7 @@ if is_strict then
     end
     local r = stored and cmsgpack.unpack(stored)
     if not r or r[BORN] ~= since then
-      -- Nothing was left when this server began to know everything; what has come in since then is there.
+      -- Nothing was left when this server began to know everything. The units that have come since then are left.
       r = empty()
       r[STATES][1], r[BORN] = { since, said.c * said.b }, since
     end
@@ -289,13 +289,13 @@ if is_strict then
     local ended = (r[ROWS] > 0 and r[NEXT] < now) and lapse(r, rows_key, order_key, now) or {}
     local last, had, ends, counted, given, is_there = own_row(r, rows_key)
     local limit, differs = compare(r, said, r[ROWS] == (is_there and 1 or 0), now)
-    -- What nobody has reported in time is spent, as it ended.
+    -- Leases that nobody has reported on in time are charged, at the moments at which they ended.
     for n = 1, #ended do bucket_charge(limit, state, ended[n][1], ended[n][2]) end
     bucket_charge(limit, state, now, 0)
 
     local units, lasts, margin = 0, life, floor(life / 8)
     if sequence <= last then
-      -- Said before: the same answer, or none to what has been superseded. Who has said nothing else leaves no trace.
+      -- The entry was sent before: it gets the same answer, or nothing if a later entry was heard. A host without a row gets no row by it.
       units = is_there and sequence == last and given or 0
       lasts = max(max(ends - margin, 0) - now, 0)
     else
@@ -306,14 +306,15 @@ if is_strict then
       r[OUT], ends = r[OUT] + units, now + life + margin
       write_row(r, rows_key, order_key, is_there, sequence, holds + units, ends, wanted, units, now)
     end
-    -- Whoever comes back after that finds a full bucket and nobody with a lease: what a new record is.
+    -- After this time the bucket is full and no host has a lease: a new record is the same.
     write(r, key, rows_key, order_key, floor(limit.c * limit.b / limit.a) + 2 * longest, now)
     answers[nth + 1], answers[nth + 2], answers[nth + 3], answers[nth + 4] = units, lasts, differs, r[ROWS]
     return 3
   end
 else
-  -- Each kind: left(limit, state, now), charge(limit, state, now, units), refund(limit, state, now, age, units) and whether anything came back,
-  -- wait(limit, state, now, units), a fresh state, and how long a state means anything. They are made when they are first needed: a script keeps nothing from call to call, and most have one kind.
+  -- Each kind has left(limit, state, now), charge(limit, state, now, units), refund(limit, state, now, age, units), which tells whether anything came
+  -- back, wait(limit, state, now, units), fresh(), which makes a new state, and lasts(limit): how long a state means anything. Kinds are made when they
+  -- are first needed: a script keeps nothing from call to call, and most calls have one kind.
   local makers = {}
 
   makers[1] = function()
@@ -341,10 +342,10 @@ else
   end
 
   makers[2] = function()
-    -- When the window around a moment begins, in seconds, and when it ends.
+    -- Returns when the window around a moment begins, in seconds, and when it ends, in us.
     local function span(l, now)
       if l.kind == 6 then
-        -- The host has said when its day or month begins and ends; before and after it others of the same length.
+        -- The host has said when its day or month begins and ends. The windows before and after count as equally long.
         local length = l.c - l.b
         local start = l.b + floor((now - l.b) / length) * length
         return floor(start / 1000000), start + length
@@ -442,14 +443,14 @@ else
   end
 
   makers[4] = function()
-    -- A state is { window, count of the one before, count }.
+    -- A state is { window, count of the window before, count }.
     local function pair(l, s, now)
       local at = floor(now / l.b)
       if s[1] > at then return s[1], 0, s[2], s[3] end
       if s[1] == at then return at, now % l.b, s[2], s[3] end
       return at, now % l.b, s[1] + 1 == at and s[3] or 0, 0
     end
-    -- a * b / c rounded down, for products beyond 2^53: in two steps, as whole numbers.
+    -- Returns a * b / c rounded down, and the rest, for products beyond 2^53: in two steps, as whole numbers.
     local function scaled(a, b, c)
       local high = floor(b / 65536)
       local low = b - high * 65536
@@ -463,7 +464,7 @@ else
     end
     local function fits_from(l, before, room)
       if before <= room then return 0 end
-      -- scaled has two results: the first is meant.
+      -- scaled has two results: only the first is used.
       local still = scaled(room, l.b, before)
       return l.b - still
     end
@@ -499,9 +500,9 @@ else
   end
 
   makers[5] = function()
-    -- A state is { units, moment of the newest, runs, room, until }. Room is the largest limit that counted what may still count, which is until then:
-    -- a limit that goes from 100 to 10 and back has forgotten nothing. A run is a moment and how many units it has, all runs are in order in a list of their own,
-    -- and only those are read that matter. Nothing is written before the record is.
+    -- A state is { units, moment of the newest, runs, room, until }. Room is the largest limit that has counted units which may still count, and until is
+    -- how long they may: a limit that goes from 100 to 10 and back forgets nothing. A run is a moment and its number of units. All runs are in a list of
+    -- their own, in order, and only those are read that matter. Nothing is written before the record is.
     local BLOCK = 32
     local function run(s, i)
       if i > s.runs then return s.tail[i - s.runs] end
@@ -517,10 +518,10 @@ else
     local function units(s, i)
       return run(s, i)[2] - (i == s.first and s.skip or 0)
     end
-    -- How many units have expired, and the first run that has not.
+    -- Returns how many units have expired, and the first run that has not.
     local function expired(l, s, now)
       local gone, i = 0, s.first
-      -- A run that was given back whole says nothing of time: after a clock that went back, runs behind it may be older.
+      -- A run without units (all were given back) is skipped whatever its moment: after a clock that went back, runs behind it may be older.
       while i <= s.runs + #s.tail and (units(s, i) == 0 or run(s, i)[1] + l.b < now) do
         gone, i = gone + units(s, i), i + 1
       end
@@ -532,7 +533,7 @@ else
     end
     return {
       fresh = function() return { 0, 0, 0, 0, 0 } end,
-      -- What calls have of a state.
+      -- Makes what a call works on of a state.
       open = function(l, s, key, is_new, now)
         local room, lasts = l.a, 0
         if s[4] > l.a and s[5] >= now then room, lasts = s[4], s[5] end
@@ -567,7 +568,7 @@ else
         s.units = s.units - gone
         local moment = max(now, s.units > 0 and s.newest or 0)
         n = min(n, s.room)
-        -- More than there is room for: the oldest make way.
+        -- If there is no room for all units, the oldest make way.
         local over = s.units + n - s.room
         while over > 0 do
           local here = units(s, s.first)
@@ -620,7 +621,7 @@ else
   end
 
   makers[7] = function()
-    -- A state is that of a bucket, and behind it that of the limit's own.
+    -- A state is that of a bucket, and behind it the state of the bucket of the limit alone.
     local bucket = makers[1]()
     local function own(l)
       l.own = l.own or { a = l.d, b = l.b, c = l.e }
@@ -654,7 +655,7 @@ else
     return kinds[number]
   end
 
-  -- Most records of a call have the same limits, which are then read once.
+  -- Most records of a call have equal limits, which are then read once.
   local known = {}
   local function limits_of(packed)
     local text = string.sub(packed, ASK_BYTES + 1)
@@ -683,13 +684,13 @@ else
     end
   end
 
-  -- What is left of a limit below its margin.
+  -- Returns what is left of a limit below its margin.
   local function below(l, state, now)
     if l.is.below then return l.is.below(l, state, now) end
     return max(l.is.left(l, state, now) - l.margin - l.held, 0)
   end
 
-  -- How long until so many units are there of a limit if nobody reports on what is held: all of it is charged when the last lease ends, at the latest.
+  -- Returns how long until a limit has so many units if no host reports on what it holds: all of that is charged when the last lease ends, at the latest.
   local function wait_for_leases(l, state, r, now, units)
     if units > l.capacity then return -1 end
     local later = l.is.copy and l.is.copy(state) or cmsgpack.unpack(cmsgpack.pack(state))
@@ -719,7 +720,7 @@ else
       end
     end
 
-    -- Leases that nobody has reported on in time are charged, as they ended.
+    -- Leases that nobody has reported on in time are charged, at the moments at which they ended.
     local has_lapsed = false
     if r[ROWS] > 0 and r[NEXT] < now then
       local ended
@@ -801,7 +802,7 @@ else
     answers[at + 7], answers[at + 8] = violated, above and spent and 1 or 0
     answers[at + 9], answers[at + 10] = had, heard
 
-    -- Who is refused leaves no trace. What is charged last is a lease that is written off.
+    -- A refused request leaves no trace. The last possible charge is that of a lease that is written off.
     if (spent and peek == 0) or refunded or not repeated or has_lapsed then
       local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
       for n = 1, #limits do

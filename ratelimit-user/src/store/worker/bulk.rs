@@ -1,7 +1,7 @@
 //! Jobs that no request waits for: leases of packets, blocks, members. Each is calls with a deadline and a place for the answers.
 //!
-//! They share the connections of requests, and a server answers one connection in the order of its questions. So a job is sent in pieces, few of
-//! which are on their way at a time: whatever a request asks is behind those, and not behind the whole job.
+//! Jobs share the connections of requests, and a server answers one connection in the order of its questions. So a job is sent in pieces, few of
+//! which are on their way at a time: a question of a request waits behind those, and not behind the whole job.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ const KEYS_OF_RECORD: usize = 3;
 /// Keys under way: the piece that the server works at, and the next. A call with more is under way alone.
 const UNDER_WAY: usize = 2 * PIECE;
 
-/// What somebody wants of the store who is no request.
+/// A job for the store, which no request waits for.
 pub(super) enum Job {
     Run {
         calls: Vec<Call<'static>>,
@@ -40,14 +40,14 @@ pub(super) enum Job {
 /// Servers that were connected to.
 #[derive(Clone, Debug, Default)]
 pub struct Met {
-    /// Another number when any of them was connected to anew.
+    /// A number that changes when any server was connected to anew.
     pub number: u64,
     /// What the servers say of themselves.
     pub servers: Arc<[ServerFacts]>,
 }
 
 impl<B: Backend> Worker<B> {
-    /// Does jobs, as many at a time as there are. Whoever has given one may have stopped waiting.
+    /// Does jobs, as many at a time as there are. The task that has sent a job may have stopped waiting.
     pub(super) async fn do_jobs(self: Arc<Self>, mut queue: mpsc::Receiver<Job>) {
         while let Some(job) = queue.recv().await {
             let worker = Arc::clone(&self);
@@ -106,7 +106,7 @@ impl<B: Backend> Worker<B> {
         met.ok_or_else(|| self.problem())
     }
 
-    /// Why there is no connection.
+    /// Returns why there is no connection.
     fn problem(&self) -> StoreError {
         let state = self.state();
         let of_link = || state.link.as_ref()?.servers().into_iter().find_map(|(_, problem)| problem);
@@ -118,7 +118,7 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-/// One answer for each call, in their order, with so many keys under way at most.
+/// Runs calls with at most `most` keys under way, and returns one answer for each, in their order.
 async fn in_pieces<B: Backend>(
     link: &B,
     calls: &[Call<'static>],
@@ -143,14 +143,14 @@ async fn in_pieces<B: Backend>(
     while let Some(of_piece) = under_way.next().await {
         answers.extend(of_piece);
     }
-    // What there was no time for is as late as what was.
+    // Calls that there was no time for are as late as the others.
     let at = |call| link.server_of(call).map_or_else(|| "the store".to_owned(), |server| server.to_string());
     let unsent = &calls[answers.len().min(calls.len())..];
     answers.extend(unsent.iter().map(|call| Err(until.missed(&at(call)))));
     answers
 }
 
-/// Calls in groups with so many keys, or one call if that has more.
+/// Splits calls into groups with at most `keys` keys, or with one call if that has more.
 fn pieces<'c>(calls: &'c [Call<'static>], keys: usize) -> Vec<&'c [Call<'static>]> {
     let (mut pieces, mut start, mut count) = (Vec::new(), 0, 0);
     for (at, call) in calls.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Looking at servers that answer: whether they still take writes, and whether they keep what they are told.
+//! Looks at servers that answer: whether they still take writes, and whether they keep what they are told.
 //!
-//! Requests find out by themselves that a store is full, but only those that ask it, and most are decided without. What a server does when its
-//! memory is full can be changed while it runs. Nobody waits for what happens here.
+//! Requests find out by themselves that a store is full, but only requests that ask it, and most are decided without the store. What a server does when
+//! its memory is full can be changed while it runs. Nobody waits for what happens here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ impl<B: Backend> Worker<B> {
             state.search.met = Met { number: state.search.met.number, servers: facts.into() };
         }
         for (server, error) in probed {
-            // Whether it is late or gone is for requests to find out: one answer says little.
+            // Requests find out whether a server is late or gone: one answer says little.
             if error.as_ref().is_some_and(StoreError::refuses_writes) {
                 state.servers.heard(&server, error);
             }
@@ -62,7 +62,7 @@ impl<B: Backend> Worker<B> {
         self.wanted.notify_one();
     }
 
-    /// Says once of each server that it forgets what was spent when its memory is full, and that none does any more.
+    /// Logs once of each server that it forgets what was spent when its memory is full, and once that no server does so any more.
     pub(super) fn note_facts(&self, facts: &[ServerFacts]) {
         let warnings: Vec<String> = facts.iter().filter_map(ServerFacts::eviction_warning).collect();
         let mut known = self.known.warnings();

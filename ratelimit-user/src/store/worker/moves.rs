@@ -1,7 +1,7 @@
-//! Leaving a server that is not the store any more, although it still answers.
+//! Leaves a server that is not the store any more, although it still answers.
 //!
-//! A master that stood still, or that its Sentinels could not reach, is replaced, and may go on taking writes until somebody tells it. Hosts that stay with
-//! it have a second store. Nobody waits for what happens here.
+//! A master that stood still, or that its Sentinels could not reach, is replaced, and may go on taking writes until somebody tells it. Hosts that stay
+//! with such a master would count in a second store. Nobody waits for what happens here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     store::{backend::Backend, deadline::Deadline},
 };
 
-/// How often those are asked who say where the store is.
+/// How often the servers are asked that know where the store is.
 const PERIOD: Duration = Duration::from_secs(1);
 
 impl<B: Backend> Worker<B> {
@@ -30,7 +30,7 @@ impl<B: Backend> Worker<B> {
         }
     }
 
-    /// Has the store looked for elsewhere, unless that has been done meanwhile.
+    /// Has the search look for the store elsewhere, unless the link has been replaced meanwhile.
     fn leave(&self, link: &Arc<B>) {
         let mut state = self.state();
         if !state.link.as_ref().is_some_and(|now| Arc::ptr_eq(now, link)) {

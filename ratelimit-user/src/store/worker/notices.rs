@@ -1,4 +1,4 @@
-//! What the log says of the store: every change, but never many lines, however fast things change. Pure.
+//! What the log tells of the store: every change, but never many lines, however fast things change. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +7,26 @@ use crate::store::redis::StoreError;
 
 /// Lines that may be written at once.
 const BURST: u32 = 4;
-/// After these, one line may be written in this time.
+/// The time in which one more line may be written after these.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What was said, and when there may be more.
+/// What was logged, and when more may be logged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
-    /// How the store was when something was last said, and when it was last looked at.
+    /// How the store was when the last line was written, and when it was last looked at.
     said: Option<ServerCounts>,
     seen: Option<ServerCounts>,
-    /// Changes since then.
+    /// Changes since the last line.
     changes: u64,
-    /// When the allowance of lines will be whole again.
+    /// When all [`BURST`] lines may be written at once again.
     whole: Option<Instant>,
 }
 
-/// As much of a condition as a line is about: how many answer, how many do not, and what kind of trouble that is.
+/// The part of a condition that a line is about: how many servers answer, how many do not, and what kind of trouble that is.
 type ServerCounts = (usize, usize, Option<&'static str>);
 
 impl Notices {
-    /// What to say now: whether it is a warning, and the sentence.
+    /// Returns what to log now, if anything: whether it is a warning, and the sentence.
     pub(super) fn notice(
         &mut self,
         condition: &Condition,
@@ -55,12 +55,12 @@ impl Notices {
         Some((condition.away > 0, format!("{}{more}", sentence(condition, store))))
     }
 
-    /// From when on something may be said; none if that is at any time.
+    /// Returns from when on a line may be written; `None` if that is at any time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.whole?.checked_sub(EVERY * (BURST - 1))
     }
 
-    /// Whether something has not been said.
+    /// Whether the store has changed since the last line.
     pub(super) fn is_behind(&self) -> bool {
         self.said != self.seen
     }

@@ -1,5 +1,5 @@
-//! Inquiries of requests: whatever is asked while a batch is under way goes with the next. Nobody waits longer than a deadline, and not at all for
-//! servers that count as away ([`super::servers`]).
+//! Inquiries of requests: inquiries that come while a batch is under way go with the next batch. No request waits longer than a deadline, and none waits
+//! at all for servers that count as away ([`super::servers`]).
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -26,23 +26,23 @@ use crate::{
 /// Messages of requests in one batch: a call for each server or slot.
 const BATCH: usize = 1_000;
 
-/// One for each inquiry: a part of a cluster may be away.
+/// One answer for each inquiry: a part of a cluster may be away.
 pub(super) type Answers = Vec<Result<Told, Unavailable>>;
 
-/// What somebody wants of the store for requests.
+/// Inquiries that go to the store together, and where their answers go.
 pub(super) struct Inquiries {
     pub(super) inquiries: Arc<[Inquiry]>,
     pub(super) answer: Option<oneshot::Sender<Answers>>,
 }
 
-/// The answers of a batch to each who asked, who has so many of them.
+/// Deals the answers of a batch to those who asked, each of whom has asked for a number of them.
 fn dealt<Q>(answers: Answers, askers: Vec<(usize, Q)>) -> impl Iterator<Item = (Answers, Q)> {
     let mut answers = answers.into_iter();
     askers.into_iter().map(move |(count, asker)| (answers.by_ref().take(count).collect(), asker))
 }
 
 impl<B: Backend> Worker<B> {
-    /// Ends when nobody can ask any more.
+    /// Serves inquiries until nobody has a handle of the store any more.
     pub(super) async fn serve_requests(&self, mut queue: mpsc::Receiver<Inquiries>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -94,7 +94,7 @@ impl<B: Backend> Worker<B> {
             Ok(successor) => {
                 servers = successor.servers();
                 state.link = Some(Arc::new(successor));
-                // It may be another server by now: the search finds out.
+                // The connection may lead to another server by now: the search finds out.
                 state.search.is_wanted = true;
             }
             Err(error) => {
@@ -106,7 +106,7 @@ impl<B: Backend> Worker<B> {
         state.servers.connected(servers);
     }
 
-    /// One answer for each inquiry.
+    /// Asks the store, and returns one answer for each inquiry.
     async fn ask(&self, inquiries: &[&Inquiry]) -> Answers {
         let mut answers = vec![Err(Unavailable); inquiries.len()];
         let Some(link) = self.link() else { return answers };
@@ -116,7 +116,7 @@ impl<B: Backend> Worker<B> {
         self.known.asked.fetch_add(inquiries.len() as u64, Ordering::Relaxed);
         let Probe { host, recent_us, is_sharded, .. } = &self.probe;
         let mut calls = inquiry::calls(host, *recent_us, inquiries, *is_sharded, self.clock.now_us());
-        // A server that was late too often, or takes no writes, is left to the search; its connection stays, for whoever can wait longer.
+        // A server that was late too often, or takes no writes, is left to the search; its connection stays, for callers that can wait longer.
         calls.retain(|(_, call)| {
             !link.server_of(call).is_some_and(|server| self.state().servers.is_left_alone(&server))
         });
@@ -138,7 +138,7 @@ impl<B: Backend> Worker<B> {
                 |error: &Option<StoreError>| error.as_ref().is_some_and(StoreError::refuses_writes);
             match heard.entry(server) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(error),
-                // One refused write is enough to know that it takes none, and otherwise one answer that it answers.
+                // One refused write is enough to know that the server takes none. Otherwise one answer is enough to know that it answers.
                 btree_map::Entry::Occupied(known) if refuses_writes(known.get()) => {}
                 btree_map::Entry::Occupied(mut known) if error.is_none() || refuses_writes(&error) => {
                     *known.get_mut() = error;

@@ -1,4 +1,4 @@
-//! Resets that the store has not confirmed. They are kept, by key, until it does: whoever asks for one has been told that it is done.
+//! Resets that the store has not confirmed. They are kept, by key, until it does: their callers have been told that they are done.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::{
     store::{backend::Backend, deadline::Deadline, record, redis::Call},
 };
 
-/// Keys whose resets are kept at most, some 12 MB with the longest names.
+/// The most keys whose resets are kept, some 12 MB with the longest names.
 pub const MOST_KEPT: usize = 10_000;
-/// Resets that the store is told of before a batch of inquiries: they take as long as those.
+/// Resets that are sent before a batch of inquiries. They take as long as the inquiries.
 const TOLD_AT_ONCE: usize = 250;
 /// Time from an attempt that failed to the next.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,13 +26,13 @@ pub struct Full;
 pub(super) struct KeptResets {
     /// The number of the newest reset of each key. The store carries out one number once, whether or not its answer arrives here.
     kept: BTreeMap<String, u64>,
-    /// How many are being told, and may come back.
+    /// How many resets are on their way to the store, and may come back.
     told: usize,
-    /// Before when the store is told nothing: an attempt has failed.
+    /// The moment before which no resets are sent, because an attempt has failed.
     next: Option<Instant>,
-    /// When to look whether a store that is away is back. Whoever asks it something before then looks too.
+    /// When to look whether a store that is away is back. A question to the store before then looks, too.
     look: Option<Instant>,
-    /// Whether the log has been told that the store does not take them.
+    /// Whether the log was told that the store does not take resets.
     is_noted: bool,
 }
 
@@ -47,13 +47,13 @@ impl KeptResets {
         Ok(())
     }
 
-    /// When to tell the store; none if there is nothing to tell.
+    /// Returns when to send resets; `None` if there are none.
     pub(super) fn due(&self) -> Option<Instant> {
         let due = self.next.max(self.look);
         (!self.kept.is_empty()).then(|| due.unwrap_or_else(Instant::now))
     }
 
-    /// Some whose server can be told, or none before it is time.
+    /// Takes out some resets whose server can be told, or none before it is time.
     fn take(&mut self, now: Instant, can_be_told: impl Fn(&Call<'_>) -> bool) -> Vec<(String, u64)> {
         if self.next.is_some_and(|next| now < next) {
             return Vec::new();
@@ -63,17 +63,17 @@ impl KeptResets {
         let due: Vec<(String, u64)> = due.take(TOLD_AT_ONCE).collect();
         due.iter().for_each(|(key, _)| _ = self.kept.remove(key));
         self.told = due.len();
-        // Where nothing can be told, what is kept need not be gone through for every batch.
+        // If nothing can be sent, the kept resets need not be gone through for every batch.
         self.next = (due.is_empty() && !self.kept.is_empty()).then(|| now + PAUSE);
         due
     }
 
-    /// Takes in that the store is away.
+    /// Records that the store is away.
     fn put_off(&mut self, now: Instant) {
         (self.next, self.look) = (None, Some(now + PAUSE));
     }
 
-    /// Keeps those again that the store has not confirmed. A newer reset of a key takes the place of an older one.
+    /// Keeps again what the store has not confirmed. A newer reset of a key takes the place of an older one.
     fn put_back(&mut self, failed: Vec<(String, u64)>, now: Instant) {
         self.told = 0;
         self.next = (!failed.is_empty()).then(|| now + PAUSE);
@@ -83,14 +83,14 @@ impl KeptResets {
     }
 }
 
-/// A number that no other reset of any host has.
+/// Returns a number that no other reset of any host has.
 fn made_up_number() -> u64 {
     use std::hash::BuildHasher as _;
     std::collections::hash_map::RandomState::new().hash_one(std::process::id())
 }
 
 impl<B: Backend> Worker<B> {
-    /// Tells the store of resets that it has not confirmed, before anything else is asked of it.
+    /// Sends resets that the store has not confirmed, before anything else is asked of it.
     pub(super) async fn forget(&self) {
         let is_answering = self.state().servers.condition().answering > 0;
         let Some(link) = self.link().filter(|_| is_answering) else {
@@ -122,7 +122,7 @@ impl<B: Backend> Worker<B> {
                 "keys were not reset in the store, and will be when it takes that: {error}"
             ));
         }
-        // Requests are behind these in the queue, so a server that is late with them is late.
+        // Requests are behind the resets in the queue, so a server that is late with resets is late.
         if let Some(server) = server.filter(|_| error.is_late()) {
             self.state().servers.heard(&server, Some(error));
         }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(resets.take(now, |_| true).len(), 2, "an inquiry has found it back");
         resets.put_back(Vec::new(), now);
         assert_eq!(resets.due(), None);
-        // Of servers that are away nothing is told, and not looked through again at once.
+        // Resets for servers that are away are not sent, and not gone through again at once.
         resets.keep(keys(2)).unwrap();
         assert_eq!(resets.take(now, |call| call.keys[0] == b"k1").len(), 1);
         resets.put_back(Vec::new(), now);

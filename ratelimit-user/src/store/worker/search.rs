@@ -1,4 +1,4 @@
-//! Looking for servers that are away: a connection says little, so each is asked for what inquiries ask for, and has to answer as soon.
+//! Looks for servers that are away. A connection says little, so each server is asked what inquiries ask, and has to answer as soon.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,29 +18,29 @@ use crate::{
     },
 };
 
-/// Making a connection may take at least that long: nobody waits for it.
+/// The least time that making a connection may take: nobody waits for it.
 pub(super) const CONNECTING: Duration = Duration::from_millis(500);
 /// How often a store is looked for if none of its servers answers.
 const PROBE: Duration = Duration::from_millis(100);
 /// How often a store is looked for if some of its servers do not answer: looking takes time from those that do.
 const PROBE_PARTS: Duration = Duration::from_millis(500);
-/// How often a store is looked for that somebody has to set right first.
+/// How often a store is looked for whose problem somebody has to set right first.
 const PROBE_WRONG: Duration = Duration::from_secs(1);
 /// Keys that are tried to find one for each server of a Redis Cluster.
 const MOST_KEYS: u32 = 20_000;
-/// How long a key lives that was written to see whether the store takes writes.
+/// Microseconds that a key lives that was written to see whether the store takes writes.
 const LIFE_US: u64 = 1_000_000;
-/// Units that hosts can spend of such a key in its life. None of them is ever refused, so each of their questions writes.
+/// Units that hosts can spend of such a key in its life. No question about it is ever refused, so each of them writes.
 const UNITS: u64 = 1_000_000;
 
-/// What this host is called, and its keys.
+/// The name of this host in the store, and the beginning of its keys.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
-    /// What keys in the store begin with.
+    /// The name of the cluster, which keys in the store begin with.
     pub(super) name: String,
-    /// What this start of this host is called there.
+    /// The name of this start of this host in the store.
     pub(super) host: String,
-    /// For how long it remembers what hosts wanted.
+    /// Microseconds for which the store remembers what hosts wanted.
     pub(super) recent_us: u64,
     /// Whether keys of one call must share a slot.
     pub(super) is_sharded: bool,
@@ -49,14 +49,14 @@ pub(super) struct Probe {
 /// What a search has found.
 struct FoundStore<B> {
     link: B,
-    /// Each server that there is a connection to, and why it is of no use.
+    /// Each server that there is a connection to, and why it is of no use, if it is not.
     probed: Vec<(Endpoint, Option<StoreError>)>,
     facts: Vec<ServerFacts>,
-    /// How long it took all servers to tell of themselves; none if some did not.
+    /// How long it took all servers to tell about themselves; none if some did not.
     trip: Option<Duration>,
 }
 
-/// How the search is going.
+/// The state of the search.
 #[derive(Debug, Default)]
 pub(super) struct SearchState {
     pub(super) is_running: bool,
@@ -76,7 +76,7 @@ impl<B: Backend> super::WorkerState<B> {
         self.link.as_ref().is_some_and(|link| link.servers().iter().any(|(_, problem)| problem.is_none()))
     }
 
-    /// When to look for servers that are away; none if all are there, or it is being looked for them.
+    /// When to look for servers that are away; none if all are there, or a search is running.
     pub(super) fn search_due(&self) -> Option<Instant> {
         let Condition { answering, away, problem, .. } = self.servers.condition();
         let SearchState { is_running, is_wanted, ended, .. } = self.search;
@@ -115,7 +115,7 @@ impl<B: Backend> Worker<B> {
         }
     }
 
-    /// Says that a connection is of no use, or leads to the wrong place.
+    /// Starts a search, because a connection is of no use, or leads to the wrong place.
     pub(super) fn want_search(&self) {
         self.state().search.is_wanted = true;
         self.wanted.notify_one();
@@ -133,7 +133,7 @@ impl<B: Backend> Worker<B> {
         self.searched.notify_waiters();
     }
 
-    /// A link, each server of which was asked for what inquiries ask for: something is written, and soon forgotten.
+    /// Returns a link, each server of which was asked what inquiries ask: something is written, and soon forgotten.
     async fn found(
         &self,
         before: Option<&B>,
@@ -145,14 +145,14 @@ impl<B: Backend> Worker<B> {
             Some(before) => before.successor(suspects, until).await?,
             None => B::open(&self.address, until).await?,
         };
-        // Versions that are too old, whatever else they do.
+        // Finds versions that are too old, whatever else they do.
         let began = Instant::now();
         let facts = link.facts(Deadline::after(patience)).await?;
         let trip = (facts.len() == link.servers().len()).then(|| began.elapsed());
         Ok(FoundStore { probed: self.probed(&link).await, link, facts, trip })
     }
 
-    /// Has each server that there is a connection to write something: why it did not, if it did not.
+    /// Has each connected server write something. Returns for each server the error, if there was one.
     pub(super) async fn probed(&self, link: &B) -> Vec<(Endpoint, Option<StoreError>)> {
         let (servers, calls): (Vec<Endpoint>, Vec<Call<'_>>) = calls(link, &self.probe).into_iter().unzip();
         let answers = link.run(&calls, Deadline::after(self.deadline)).await;
@@ -187,11 +187,11 @@ impl<B: Backend> Worker<B> {
                     self.known.round_trip().missed();
                 }
                 if std::mem::take(&mut state.search.is_left) {
-                    // What this host counted there, no other host would see.
+                    // What this host counted there would not be seen by any other host.
                     state.link = None;
                     state.servers.connected([]);
                 }
-                // A server that comes back is met anew, and is looked for until then.
+                // A server that comes back is connected to anew, and is looked for until then.
                 state.search.met.servers = Arc::default();
                 state.search.is_wanted |= !state.is_connected();
                 state.search.problem = Some(error.clone());
@@ -206,7 +206,7 @@ pub(super) async fn at(moment: Option<Instant>) {
     tokio::time::sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
-/// One call for each server that there is a connection to.
+/// Makes one call for each server that there is a connection to.
 fn calls(link: &impl Backend, probe: &Probe) -> Vec<(Endpoint, Call<'static>)> {
     let connected = link.servers().into_iter().filter(|(_, problem)| problem.is_none());
     let mut missing: Vec<Endpoint> = connected.map(|(server, _)| server).collect();
@@ -231,7 +231,7 @@ fn call(n: u32, probe: &Probe) -> Option<Call<'static>> {
     let asked = Inquiry {
         key: format!("{name}:{FORM}:{{{n}}}:probe"),
         limits: vec![CountedLimit::plain(meter)],
-        // What is spent is written down. What is given back is not, where nothing was spent.
+        // Spending writes the record. A refund does not, where nothing was spent.
         ask: Ask { spend: 1, ..Ask::default() },
     };
     inquiry::calls(host, *recent_us, &[&asked], *is_sharded, 0).pop().map(|(_, call)| call)

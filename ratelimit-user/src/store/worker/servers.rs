@@ -1,7 +1,7 @@
 //! Which servers of the store answer. Pure.
 //!
-//! A Redis Cluster has several, and each counts for itself: keys of the others are asked about while one is away. One late answer says nothing of a
-//! server; several in a row do, and so does a connection that cannot be made again.
+//! A Redis Cluster has several servers, and each counts for itself: keys of the others are asked about while one is away. One late answer says nothing
+//! of a server; several in a row do, and so does a connection that cannot be made again.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{policy::address::Endpoint, store::redis::StoreError};
 
 /// Batches in a row without an answer after which a server counts as away.
 const PATIENCE: u32 = 3;
-/// Writes in a row that a server takes before it is believed again that it takes them. A store that is full has room for one whenever a key
+/// Writes in a row that a server takes before it is believed again that it takes writes. A store that is full has room for one write whenever a key
 /// expires, and requests that went back to it would find it full again.
 const TAKEN: u32 = 5;
 
@@ -17,7 +17,7 @@ const TAKEN: u32 = 5;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Servers {
     known: BTreeMap<Endpoint, Server>,
-    /// Why none could be found when that was last tried.
+    /// Why no server could be found at the last attempt.
     nowhere: Option<StoreError>,
     has_worked: bool,
 }
@@ -25,22 +25,22 @@ pub(super) struct Servers {
 #[derive(Clone, Debug, Default)]
 struct Server {
     failures: u32,
-    /// Writes that it has taken since it last refused one.
+    /// Writes that the server has taken since it last refused one.
     taken: u32,
     /// Why the server counts as away.
     problem: Option<StoreError>,
 }
 
-/// How the store is.
+/// The state of all servers together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// Servers that answer.
     pub answering: usize,
-    /// Servers that do not.
+    /// Servers that do not answer.
     pub away: usize,
-    /// What is wrong with one of those.
+    /// What is wrong with one of the servers that do not answer.
     pub problem: Option<StoreError>,
-    /// Whether any has answered since the start.
+    /// Whether any server has answered since the start.
     pub has_worked: bool,
 }
 
@@ -59,7 +59,7 @@ impl Condition {
 }
 
 impl Servers {
-    /// There are connections to these, or an error instead. What is known of how they answer stays.
+    /// Records which servers there are connections to, and why to others not. What is known of how they answer stays.
     pub(super) fn connected(&mut self, servers: impl IntoIterator<Item = (Endpoint, Option<StoreError>)>) {
         let mut before = std::mem::take(&mut self.known);
         self.nowhere = None;
@@ -70,12 +70,12 @@ impl Servers {
         }
     }
 
-    /// No server was found.
+    /// Records that no server was found.
     pub(super) fn not_found(&mut self, error: StoreError) {
         self.nowhere = Some(error);
     }
 
-    /// One has been asked for something that it does only if everything is well.
+    /// Records the result of a question to one server that writes something, so that it is answered only if everything is well.
     pub(super) fn probed(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
         let Some(server) = self.known.get_mut(endpoint) else { return };
         if error.is_some() {
@@ -89,7 +89,7 @@ impl Servers {
         }
     }
 
-    /// A batch was answered, or not.
+    /// Records whether a server has answered a batch.
     pub(super) fn heard(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
         let server = self.known.entry(endpoint.clone()).or_default();
         let Some(error) = error else {
@@ -101,7 +101,7 @@ impl Servers {
             return;
         };
         server.failures = server.failures.saturating_add(1);
-        // A refused write says enough: answers to questions that write nothing come between two of them.
+        // One refused write is enough, because answers to questions that write nothing come between two refusals.
         if error.refuses_writes() || server.failures >= PATIENCE {
             *server = Server { failures: server.failures, taken: 0, problem: Some(error) };
         }
@@ -116,12 +116,12 @@ impl Servers {
         self.problem(endpoint).is_some()
     }
 
-    /// Whether one is asked nothing for requests: they have waited for it too often, or it takes no writes.
+    /// Whether a server is asked nothing for requests: they have waited for it too often, or it takes no writes.
     pub(super) fn is_left_alone(&self, endpoint: &Endpoint) -> bool {
         self.problem(endpoint).is_some_and(|problem| problem.is_late() || problem.refuses_writes())
     }
 
-    /// All that count as away.
+    /// Returns all servers that count as away.
     pub(super) fn away(&self) -> Vec<Endpoint> {
         self.known.keys().filter(|endpoint| self.is_away(endpoint)).cloned().collect()
     }
@@ -155,7 +155,7 @@ mod tests {
         StoreError::TimedOut { at: "h:1".into(), after: Duration::from_millis(50) }
     }
 
-    /// Two servers that answer.
+    /// Makes two servers that answer.
     fn two() -> Servers {
         let mut servers = Servers::default();
         let both = [endpoint(1), endpoint(2)];
@@ -196,7 +196,7 @@ mod tests {
             let mut servers = two();
             servers.heard(&one, Some(refused.clone()));
             assert_eq!((counts(&servers), servers.is_left_alone(&one)), ((1, 1), true), "{refused}");
-            // Somebody only looked, and the store had an answer.
+            // Somebody peeked, and the store had an answer.
             servers.heard(&one, None);
             for _ in 1..TAKEN {
                 servers.probed(&one, None);
@@ -230,7 +230,7 @@ mod tests {
         let (one, two) = (endpoint(1), endpoint(2));
         servers.connected([(one.clone(), None), (two.clone(), Some(refused))]);
         assert_eq!(counts(&servers), (1, 1));
-        // That there is a connection says nothing of answers; somebody asks.
+        // A new connection says nothing of answers; the server has to be asked.
         servers.connected([(one, None), (two.clone(), None)]);
         assert_eq!(counts(&servers), (1, 1));
         servers.probed(&two, None);

@@ -39,14 +39,14 @@ struct Memory(Arc<Server>);
 struct Server {
     /// Runs that have reached the server, in their order: how many keys they have, and whose word lets them end.
     queue: Mutex<Vec<(usize, oneshot::Sender<()>)>>,
-    /// Whether what reaches the server waits to be let go.
+    /// Whether runs that reach the server wait to be let go.
     is_held: AtomicBool,
     is_down: AtomicBool,
-    /// Whether those who say where the store is say that it is elsewhere;
+    /// Whether questions where the store is are answered with another place.
     is_elsewhere: AtomicBool,
-    /// or nothing, ever.
+    /// Whether questions where the store is are never answered.
     is_nowhere: AtomicBool,
-    /// How often they were asked.
+    /// How often it was asked where the store is.
     asked_where: AtomicU64,
     connections: AtomicU64,
 }
@@ -63,12 +63,12 @@ impl Memory {
         self.0.is_down.load(Ordering::Relaxed).then(refused)
     }
 
-    /// The sizes of what the server has to do.
+    /// The sizes of the runs that wait at the server.
     fn waiting(&self) -> Vec<usize> {
         self.0.queue.lock().unwrap().iter().map(|(keys, _)| *keys).collect()
     }
 
-    /// Has the server do the first thing that it has to do.
+    /// Has the server carry out the first run that waits.
     fn let_go(&self) {
         let (_, end) = self.0.queue.lock().unwrap().remove(0);
         end.send(()).unwrap();
@@ -166,7 +166,7 @@ fn inquiry() -> Arc<[Inquiry]> {
     Arc::from([Inquiry { key: "t:{a}:b".into(), limits, ask: Ask::default() }])
 }
 
-/// A job of so many calls with five keys each.
+/// Makes a job of `calls` calls with five keys each.
 fn job(calls: usize) -> Vec<Call<'static>> {
     vec![Call { keys: vec![b"k".to_vec(); 5], ..lease_batch::reset("k") }; calls]
 }
@@ -262,7 +262,7 @@ fn whoever_waits_for_a_store_that_is_gone_hears_why_at_once_and_meets_it_anew() 
     });
 }
 
-/// Waits for something that the worker does by itself. In steps: a machine that stood still has not waited.
+/// Waits for something that the worker does by itself. It waits in steps: a machine that stood still has not waited.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if is_so() {
@@ -284,7 +284,7 @@ fn a_store_that_is_elsewhere_is_looked_for_and_what_was_left_is_no_store() {
         until("it is looked for", || connections() == 2).await;
         assert_eq!(asked_where(), 3, "with the first answer");
         assert!(store.is_up());
-        // Nobody answers there.
+        // The server that was left does not answer any more.
         memory.0.is_down.store(true, Ordering::Relaxed);
         until("what was left is asked nothing any more", || !store.is_up()).await;
     });

@@ -55,7 +55,7 @@ fn header_fields_say_the_same() {
         ("x-ratelimit-cost", b"3"),
         ("x-ratelimit-priority", b"background"),
         ("x-ratelimit-key-tenant", b"bl\xc3\xa4u"),
-        // What others answer with is none of our business.
+        // A field that other programs answer with is ignored.
         ("x-ratelimit-limit", b"17"),
     ];
     let expected = Question {

@@ -9,10 +9,10 @@ use super::{Duration, NumberMessage};
 /// The message `RateLimitQuotaUsageReports`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct UsageReports {
-    /// Which application; in the first report.
+    /// The application, in the first report.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// What was used.
+    /// The use of each bucket.
     #[prost(message, repeated, tag = "2")]
     pub bucket_quota_usages: Vec<BucketUsage>,
 }
@@ -20,24 +20,24 @@ pub struct UsageReports {
 /// The message `RateLimitQuotaUsageReports.BucketQuotaUsage`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BucketUsage {
-    /// Of which bucket.
+    /// The bucket.
     #[prost(message, optional, tag = "1")]
     pub bucket_id: Option<BucketId>,
-    /// Since the last report.
+    /// The time since the last report.
     #[prost(message, optional, tag = "2")]
     pub time_elapsed: Option<Duration>,
     /// Requests that passed.
     #[prost(uint64, tag = "3")]
     pub num_requests_allowed: u64,
-    /// Requests that did not.
+    /// Requests that were refused.
     #[prost(uint64, tag = "4")]
     pub num_requests_denied: u64,
 }
 
-/// `BucketId`. The order of names means nothing, so there is one.
+/// The message `BucketId`. The order of names means nothing, so names are kept in one order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Message)]
 pub struct BucketId {
-    /// Names and values, as in a descriptor. Callers choose values: one that is no text is no reason to end a stream.
+    /// Names and values, as in a descriptor. Callers choose values, so a value that is no text is no reason to end a stream.
     #[prost(btree_map = "string, bytes", tag = "1")]
     pub bucket: BTreeMap<String, Vec<u8>>,
 }
@@ -53,7 +53,7 @@ pub struct QuotaResponse {
 /// The message `RateLimitQuotaResponse.BucketAction`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BucketAction {
-    /// With which bucket.
+    /// The bucket.
     #[prost(message, optional, tag = "1")]
     pub bucket_id: Option<BucketId>,
     /// What Envoy is to do with the bucket.
@@ -64,7 +64,7 @@ pub struct BucketAction {
 /// What a proxy is to do with a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Oneof)]
 pub enum Action {
-    /// Decide by this.
+    /// Envoy is to decide by this assignment.
     #[prost(message, tag = "2")]
     Assign(QuotaAssignment),
     /// Envoy is to forget the bucket.
@@ -75,10 +75,10 @@ pub enum Action {
 /// The message `RateLimitQuotaResponse.BucketAction.QuotaAssignmentAction`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct QuotaAssignment {
-    /// For this long.
+    /// How long the assignment is good for.
     #[prost(message, optional, tag = "2")]
     pub assignment_time_to_live: Option<Duration>,
-    /// How to decide.
+    /// How Envoy decides.
     #[prost(message, optional, tag = "3")]
     pub rate_limit_strategy: Option<Strategy>,
 }
@@ -90,7 +90,7 @@ pub struct Abandon {}
 /// The message `envoy.type.v3.RateLimitStrategy`.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Strategy {
-    /// One of these.
+    /// The strategy, which is one of several.
     #[prost(oneof = "QuotaStrategy", tags = "1, 3")]
     pub strategy: Option<QuotaStrategy>,
 }
@@ -101,7 +101,7 @@ pub enum QuotaStrategy {
     /// All requests are treated alike.
     #[prost(enumeration = "Blanket", tag = "1")]
     BlanketRule(i32),
-    /// From a bucket.
+    /// Each request takes a token from a bucket.
     #[prost(message, tag = "3")]
     TokenBucket(TokenBucket),
 }

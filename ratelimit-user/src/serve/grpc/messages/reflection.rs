@@ -6,7 +6,7 @@ use prost::Message;
 /// The message `grpc.reflection.v1.ServerReflectionRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServerReflectionRequest {
-    /// Of no use here.
+    /// The name of a host, which is not used here.
     #[prost(string, tag = "1")]
     pub host: String,
     /// The question.
@@ -14,7 +14,7 @@ pub struct ServerReflectionRequest {
     pub message_request: Option<MessageRequest>,
 }
 
-/// A question about descriptors. Those about extensions are not read: there are none.
+/// A question about descriptors. Questions about extensions are not read: there are no extensions.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum MessageRequest {
     /// A file by its name.
@@ -31,10 +31,10 @@ pub enum MessageRequest {
 /// The message `grpc.reflection.v1.ServerReflectionResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServerReflectionResponse {
-    /// As it was asked.
+    /// The name of a host, as in the question.
     #[prost(string, tag = "1")]
     pub valid_host: String,
-    /// What was asked.
+    /// The question.
     #[prost(message, optional, tag = "2")]
     pub original_request: Option<ServerReflectionRequest>,
     /// The answer.

@@ -16,7 +16,7 @@ fn conversation(quotas: &Arc<Quotas>) -> Conversation {
     Conversation { decisions, quotas, domain, accounts, started: Instant::now() }
 }
 
-/// A report of so many buckets, from this one on.
+/// Makes a report of these buckets.
 fn report(buckets: std::ops::Range<usize>) -> Bytes {
     let usage = |n: usize| {
         let bucket = [("user".to_owned(), format!("u{n}").into_bytes())].into_iter().collect();

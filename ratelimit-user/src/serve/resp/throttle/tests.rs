@@ -46,7 +46,7 @@ struct Model {
 }
 
 impl Model {
-    /// The five integers.
+    /// Returns the five integers of the answer.
     fn ask(&mut self, burst: i64, count: i64, period: i64, quantity: i64, now_us: u64) -> [i64; 5] {
         let now = i128::from(now_us) * 1_000;
         let interval = (period as f64 * 1e9 / count as f64) as i64 as i128;
@@ -98,7 +98,7 @@ fn redis_cells_own_cases_come_out_as_they_do_there() {
     for (nth, (ms, quantity, expected)) in cases.into_iter().enumerate() {
         assert_eq!(bench.cell(&format!("foo 4 1 1 {quantity}"), ms * 1_000), expected, "case {nth}");
     }
-    // Its test over the wire: one in two seconds, none in advance.
+    // redis-cell's test over the wire: one in two seconds, none in advance.
     assert_eq!(bench.cell("user123 0 1 2 1", 0), "0 1 0 -1 2");
     assert_eq!(bench.cell("user123 0 1 2 1", 0), "1 1 0 2 2");
     assert_eq!(bench.cell("user123 0 1 2 1", 2_000_000), "0 1 0 -1 2");
@@ -108,14 +108,14 @@ fn redis_cells_own_cases_come_out_as_they_do_there() {
 fn the_edges_are_redis_cells() {
     let bench = Bench::new();
     let cases = [
-        // The readme's example, and the same without a quantity.
+        // The readme's example, with a quantity and without.
         ("a 15 30 60 1", "0 16 15 -1 2"),
         ("b 15 30 60", "0 16 15 -1 2"),
-        // Nothing at once, less than nothing at once.
+        // No unit at once, and less than none.
         ("c -1 1 1 1", "1 0 0 -1 0"),
         ("c -1 1 1 0", "0 0 0 -1 0"),
         ("c -5 1 1 0", "1 -4 0 -1 0"),
-        // More than ever fits.
+        // A quantity that never fits.
         ("d 4 1 1 9223372036854775807", "1 5 5 -1 0"),
         // A rate of one in a nanosecond, and one in a day.
         ("e 0 1000000000 1 1", "0 1 0 -1 0"),
@@ -200,7 +200,7 @@ fn numbers_are_read_as_rust_reads_them() {
 }
 
 proptest! {
-    /// Also where the numbers change from one question to the next: what a key owes is a time.
+    /// Also if the numbers change from one question to the next: the debt of a key is a time.
     #[test]
     fn random_sequences_are_answered_as_redis_cells_arithmetic_says(
         terms in prop::collection::vec((0_i64..20, 1_i64..50, 1_i64..100), 1..3),

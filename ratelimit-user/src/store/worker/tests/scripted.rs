@@ -39,7 +39,7 @@ pub(crate) struct Scripted(Arc<Mutex<Server>>);
 
 #[derive(Default)]
 struct Server {
-    /// The ten numbers of the answer about each key that has such a word in it; all that is asked for is spent where there are none.
+    /// The ten numbers of the answer about each key that has this word in it. Where there are none, everything that is asked for is spent.
     answers: BTreeMap<String, [i64; 10]>,
     heard: Vec<(String, Heard)>,
     resets: Vec<String>,
@@ -57,12 +57,12 @@ impl Scripted {
         self.0.lock().unwrap()
     }
 
-    /// From now on a key with this word in it is answered so.
+    /// Sets the answer about keys that have this word in them.
     pub(crate) fn answer(&self, word: &str, answer: [i64; 10]) {
         self.server().answers.insert(word.to_owned(), answer);
     }
 
-    /// What was asked since the last time, in its order: the part of the key behind its hash tag, and the question.
+    /// Returns what was asked since the last time, in its order: the part of the key behind its hash tag, and the question.
     pub(crate) fn heard(&self) -> Vec<(String, Heard)> {
         std::mem::take(&mut self.server().heard)
     }
@@ -72,7 +72,7 @@ impl Scripted {
         std::mem::take(&mut self.server().resets)
     }
 
-    /// From now on it does not answer; or it does again.
+    /// Sets whether the store does not answer.
     pub(crate) fn is_down(&self, is_down: bool) {
         self.server().is_down = is_down;
     }
