@@ -28,6 +28,7 @@ pub(crate) fn build(commit: &str) -> Result<PathBuf> {
         .with_context(|| format!("commit {commit} is needed; a shallow clone does not have it"))?;
     tool::run(tool::command("tar").arg("-xf").arg(&archive).arg("-C").arg(&sources))?;
     rename_version(&sources, commit)?;
+    share_flags(&sources)?;
     build_aside(&sources, commit, &[])
 }
 
@@ -56,11 +57,21 @@ fn dir() -> PathBuf {
 /// Gives the packages of a source tree a version of their own. Cargo tells packages of two trees apart by name, version and place below the
 /// tree, so with equal versions it would take the build of one commit for that of another.
 fn rename_version(sources: &Path, commit: &str) -> Result<()> {
-    let manifest = sources.join("Cargo.toml");
-    let text =
-        fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
     let own = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
     let number = u64::from_str_radix(commit, 16).with_context(|| format!("{commit} is no commit"))?;
-    fs::write(&manifest, text.replacen(&own, &format!("version = \"0.0.{number}\""), 1))
-        .with_context(|| format!("cannot write {}", manifest.display()))
+    replace(&sources.join("Cargo.toml"), &own, &format!("version = \"0.0.{number}\""))
+}
+
+/// Has the kernel programs of a source tree compiled with the flags that this checkout's have. Otherwise `core` and the crates of aya are compiled once
+/// more for them, because the flags name the tree whose paths are to be left out of the object.
+fn share_flags(sources: &Path) -> Result<()> {
+    let own = "format!(\"--remap-path-prefix={}=.\", workspace.display())";
+    let ours = format!("{:?}.into()", format!("--remap-path-prefix={}=.", workspace::root().display()));
+    replace(&sources.join("ratelimit-ebpf").join("object.rs"), own, &ours)
+}
+
+/// Replaces a text in a file, where it is found first.
+fn replace(file: &Path, text: &str, by: &str) -> Result<()> {
+    let found = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    fs::write(file, found.replacen(text, by, 1)).with_context(|| format!("cannot write {}", file.display()))
 }

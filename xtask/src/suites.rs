@@ -24,6 +24,9 @@ const LONGEST: [&str; 5] = ["daemon", "requests", "cluster", "wire", "packets"];
 /// The package whose programs start the daemon, Redis and others; they begin when everything is compiled.
 const OF_SUITES: &str = "tests";
 
+/// Makes a test program run its long tests too.
+pub(crate) const INCLUDE_IGNORED: &str = "--include-ignored";
+
 /// One test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suite {
@@ -51,7 +54,7 @@ pub(crate) fn run_early(built: &Receiver<Value>, words: &[&str]) -> Result<Vec<E
     let mut ended = Vec::new();
     for message in built {
         for suite in suites(&[message]).into_iter().filter(|suite| !suite.package.ends_with(OF_SUITES)) {
-            let (totals, text) = one(&suite, words, SuitePriority::BehindCompiler)?;
+            let (totals, text) = one(&suite, words, SuitePriority::BehindCompiler, patience(words))?;
             ended.push(EndedSuite { suite, totals, text });
         }
     }
@@ -80,8 +83,8 @@ pub(crate) fn run(
     failed.extend(failed_in_lanes);
     if (1..=FEW).contains(&failed.len()) && totals.failed == failed.len() as u64 {
         for (suite, test) in failed {
-            let words = ["--include-ignored", "--exact", &test];
-            let (again, text) = one(&suite, &words, SuitePriority::Usual)?;
+            let words = [INCLUDE_IGNORED, "--exact", &test];
+            let (again, text) = one(&suite, &words, SuitePriority::Usual, patience(&[]))?;
             shown.write_all(&text)?;
             if again.failed == 0 && again.passed == 1 {
                 eprintln!("test: {} {test} failed among the others and passed alone: mend it", suite.name);
@@ -125,7 +128,7 @@ fn in_lanes(
             loop {
                 let suite = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let (totals, text) = match &suite {
-                    Some(suite) => one(suite, words, SuitePriority::Usual)?,
+                    Some(suite) => one(suite, words, SuitePriority::Usual, patience(words))?,
                     None => match jobs.lock().unwrap_or_else(PoisonError::into_inner).pop() {
                         Some(job) => job()?,
                         None => return Ok(()),
@@ -163,17 +166,25 @@ enum SuitePriority {
     BehindCompiler,
 }
 
-/// Runs one program to its end. One that ends without a result counts as a failure.
-fn one(suite: &Suite, words: &[&str], priority: SuitePriority) -> Result<(Totals, Vec<u8>)> {
+/// How long a program may run, as `timeout` takes it. A test that never ends is a failure, and must not keep everybody waiting for the others' results.
+fn patience(words: &[&str]) -> &'static str {
+    if words.contains(&INCLUDE_IGNORED) { "6h" } else { "25m" }
+}
+
+/// Runs one program to its end, or ends it when `patience` is over. One that ends without a result counts as a failure.
+fn one(suite: &Suite, words: &[&str], priority: SuitePriority, patience: &str) -> Result<(Totals, Vec<u8>)> {
     let began = Instant::now();
-    let mut program = match priority {
-        SuitePriority::Usual => tool::command(&suite.executable),
-        SuitePriority::BehindCompiler => tool::command("nice"),
-    };
+    // Ctrl-C reaches the program too because of --foreground.
+    let mut program = tool::command("timeout");
+    program.args(["--foreground", "--kill-after", "10s", patience]);
     if priority == SuitePriority::BehindCompiler {
-        program.args(["-n", "5"]).arg(&suite.executable);
+        program.args(["nice", "-n", "5"]);
     }
-    program.args(words).current_dir(&suite.package).env("CARGO_MANIFEST_DIR", &suite.package);
+    program
+        .arg(&suite.executable)
+        .args(words)
+        .current_dir(&suite.package)
+        .env("CARGO_MANIFEST_DIR", &suite.package);
     // The test of an upgrade uses this build, which is made before the suites.
     program.env("RATELIMIT_EARLIER", earlier::aside(earlier::OTHER_LAYOUT));
     let ended = program
@@ -250,6 +261,14 @@ mod tests {
         assert_eq!(totals, Totals::of(4, 0));
         let shown = String::from_utf8_lossy(&shown);
         assert_eq!((shown.matches("Running unit").count(), shown.matches("Running cluster").count()), (1, 1));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended_and_counts_as_a_failure() {
+        let suite = Suite { name: "endless".to_owned(), executable: "sleep".into(), package: "/".into() };
+        let (totals, text) = one(&suite, &["600"], SuitePriority::Usual, "0.1s").unwrap();
+        assert_eq!(totals, Totals::of(0, 1));
+        assert!(String::from_utf8_lossy(&text).contains("Running endless ("));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     }
     setup::ensure_as_root(&to_build, install, "test")?;
     let compiler = if options.no_lint { Compiler::Rustc } else { Compiler::Clippy };
-    let words: &[&str] = if options.long { &["--include-ignored"] } else { &[] };
+    let words: &[&str] = if options.long { &[suites::INCLUDE_IGNORED] } else { &[] };
     let (messages, arriving) = mpsc::channel();
     // Programs for the suites are fetched while the suites are compiled: one waits for the network, the other for the processor.
     let (built, early, oldest) = thread::scope(|scope| {

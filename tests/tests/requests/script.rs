@@ -159,7 +159,7 @@ fn the_script_and_its_model_answer_alike_for_every_algorithm() {
     let server = Redis::single(Options::default());
     let mut store = Script::new(&server);
     let (mut yes, mut leased, mut all) = (0, 0, 0);
-    for seed in seeds("CONVERSATIONS", 300) {
+    for seed in seeds("CONVERSATIONS", 120) {
         let (spent, granted) = converse(seed, &mut store);
         (yes, leased, all) = (yes + spent, leased + granted, all + STEPS as u64);
     }

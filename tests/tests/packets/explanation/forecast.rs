@@ -105,7 +105,7 @@ fn compare(steps: &[Step], new_sources: u32, prefilter: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_said_of_the_next_packet_is_what_becomes_of_it(

@@ -137,7 +137,7 @@ fn what_is_owed_of_a_long_limit_does_not_hide_what_a_short_one_lost() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Packets at once, times in ms, and which policy comes next.
     #[test]
