@@ -175,7 +175,7 @@ impl Rate {
     pub fn widened(limit: &Limit, percent: u32) -> Limit {
         let (cost, wide) = (u128::from(limit.cost_fp), 100 + u128::from(percent));
         let cost_fp = (cost * 100).div_ceil(wide);
-        // The same time to fill, plus what the price was rounded up by. Below 2^61 times 2^53: limits are no slower than one a day.
+        // The bucket takes as long to fill as before, plus what the price was rounded up by. The product is below 2^61 times 2^53: no limit is slower than one a day.
         let tolerance_q8 = u128::from(limit.tolerance_q8) * (cost_fp * wide) / (cost.max(1) * 100);
         Limit { cost_fp: cost_fp as u64, tolerance_q8: tolerance_q8 as u64, ..*limit }
     }

@@ -53,7 +53,7 @@ pub(super) fn busiest(before: &[CpuTime], now: &[CpuTime]) -> Option<Percent> {
         let before = before.iter().find(|before| before.cpu == now.cpu)?;
         Some((now.total.saturating_sub(before.total), now.softirq.saturating_sub(before.softirq)))
     });
-    // The same time has passed for every CPU, so the longest counts for all. A CPU that sleeps without ticks may not have accounted for
+    // As much time has passed for one CPU as for another, so the longest counts for all. A CPU that sleeps without ticks may not have accounted for
     // its idle time yet, and any softirq would be a large share of the little time it has.
     let (passed, softirq) =
         spent.fold((0, 0), |most: (u64, u64), one| (most.0.max(one.0), most.1.max(one.1)));

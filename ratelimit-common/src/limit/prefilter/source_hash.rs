@@ -105,7 +105,7 @@ mod tests {
             let plain = hash(SourceKey::from_v4(address), secret);
             let undone = unstirred_32((plain >> 32) as u32, other as u32);
             assert_eq!(undone.wrapping_sub((one >> 32) as u32).wrapping_mul(inverse), address);
-            // The same for the hash under a service.
+            // The hash under a service can be undone too.
             let group = numbers.next() % 257;
             let grouped = group_hash(plain, group, secret);
             let undone = unstirred_32((grouped >> 32) as u32, (one >> 32) as u32 | 1);
