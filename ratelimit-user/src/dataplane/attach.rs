@@ -3,6 +3,8 @@
 //! An interface is never without a program in between: a link of ours gets the new program in place of the old one, and
 //! a program that is not ours is never touched.
 
+use std::collections::BTreeSet;
+
 use aya::programs::{ProgramError, XdpMode, links::FdLink, xdp::XdpLink};
 use ratelimit_common::abi::names;
 
@@ -99,6 +101,13 @@ pub fn preflight(pins: &PinDir, names: &[String], generic: GenericMode) -> Resul
         }
     }
     Ok(())
+}
+
+/// Returns the names of interfaces that run a program of ours. A link that cannot be asked counts as one that does.
+pub fn guarded_already(pins: &PinDir) -> Result<BTreeSet<String>, DataplaneError> {
+    let mut names = pins.linked_interfaces()?;
+    names.retain(|name| pinned_link::is_alive(pins, name).unwrap_or(true));
+    Ok(names.into_iter().collect())
 }
 
 /// Attaches the program to those of the named interfaces that have none. If one of them fails, none of them keeps it.

@@ -102,8 +102,13 @@ impl<V: Pod> InnerMaps<V> {
 }
 
 /// Pins inner maps of this build's layout that an earlier build left without pins, as far as this process may open them. Called before CAP_SYS_ADMIN is given up:
-/// afterwards they could not be read, and the counts of users and sources would be lost.
+/// afterwards they could not be read, and the counts of users and sources would be lost. Does nothing while another daemon has the directory: this start will be
+/// refused, and a start that is refused changes nothing.
 pub fn pin_those_of_earlier_builds(pins: &PinDir) {
+    if !pins.root().exists() {
+        return;
+    }
+    let Ok(_claim) = pins.claim() else { return };
     let layouts = pins.layouts().unwrap_or_default();
     for layout in layouts.into_iter().filter(|layout| layout.abi == ABI_VERSION) {
         let arrays: [(_, &'static [_]); 2] =

@@ -10,13 +10,12 @@
 //! 15/s, burst 15: a key that takes 15 at once has a debt of 15 000 000, which shrinks by 15 every us: the next one fits after 66 667 us.
 
 use super::Counting;
-use crate::policy::terms::gcd;
 
 /// Number of words: the time at which the debt was written, in microseconds, and the debt.
 pub(super) const WORDS: usize = 2;
 
 /// The largest number up to which every integer is a double.
-const MOST_EXACT: u64 = (1 << 53) - 1;
+pub(super) const MOST_EXACT: u64 = (1 << 53) - 1;
 
 /// A token bucket for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +51,22 @@ impl RequestBucket {
         words[1].saturating_sub(paid)
     }
 
-    /// The most debt that is kept, in units x microseconds: the store counts in doubles, which are not exact beyond.
-    const MOST_DEBT: u64 = MOST_EXACT;
+    /// Returns the most debt that is kept, in units x microseconds. The store counts in doubles, which are not exact beyond [`MOST_EXACT`]. It is at least
+    /// the whole bucket: a bucket that forgets a part of its debt never runs empty, and admits everything.
+    fn most_debt(&self) -> u64 {
+        MOST_EXACT.max(self.full())
+    }
 
     fn full(&self) -> u64 {
         self.burst.saturating_mul(self.period_us)
+    }
+
+    /// Returns the microseconds in which `numerator / denominator` of this rate gives as many units. They are rounded up, so the rate may be less than that part
+    /// by one in as many as the period has microseconds, and is never more. The units are not changed: words then mean nearly the same when the part changes.
+    pub(super) fn longer_period(&self, numerator: u64, denominator: u64) -> u64 {
+        let period =
+            (u128::from(self.period_us) * u128::from(denominator)).div_ceil(u128::from(numerator.max(1)));
+        u64::try_from(period).unwrap_or(u64::MAX)
     }
 
     /// Returns the microseconds until the whole debt is paid off: the next request in a queue has its turn then.
@@ -67,7 +77,7 @@ impl RequestBucket {
     /// Converts the words of a key that bucket `from` has counted: the debt in units stays, and is written for the period of this bucket.
     pub(super) fn carried(&self, from: &Self, words: &[u64]) -> [u64; WORDS] {
         let owed = u128::from(words[1]) * u128::from(self.period_us);
-        let owed = owed.div_ceil(u128::from(from.period_us)).min(u128::from(Self::MOST_DEBT));
+        let owed = owed.div_ceil(u128::from(from.period_us)).min(u128::from(self.most_debt()));
         [words[0], owed as u64]
     }
 
@@ -114,7 +124,7 @@ impl Counting for RequestBucket {
 
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let charge = units.saturating_mul(self.period_us);
-        words[1] = self.debt(words, now_us).saturating_add(charge).min(Self::MOST_DEBT);
+        words[1] = self.debt(words, now_us).saturating_add(charge).min(self.most_debt());
         words[0] = words[0].max(now_us);
     }
 
@@ -157,9 +167,7 @@ impl Counting for RequestBucket {
     }
 
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
-        let (amount, period_us) = (self.amount * numerator, self.period_us * denominator);
-        let common = gcd(amount.into(), period_us.into()) as u64;
-        Self::new(amount / common, period_us / common, capacity)
+        Self::new(self.amount, self.longer_period(numerator, denominator), capacity)
     }
 
     fn bucket(&self) -> Option<&RequestBucket> {

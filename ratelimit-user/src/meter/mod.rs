@@ -130,18 +130,15 @@ impl Meter {
     /// Makes the meter of a limit, with `percent` percent more than its amount and burst.
     pub fn of(limit: &RequestLimit, percent: u32, now_us: u64) -> Self {
         let rate = &limit.rate;
-        let wide = |number: u64| (u128::from(number) * (100 + u128::from(percent)) / 100) as u64;
+        let wide = |number: u64| with_percent(number, percent);
         let period_us = rate.period.ns() / 1_000;
         match rate.manner.algorithm {
-            // Over a hundred periods, amounts with percents on top are whole. The period does not depend on `percent`, so words keep their unit when it changes.
-            Algorithm::TokenBucket | Algorithm::LeakyBucket if rate.manner.margin(true) > 0 => {
-                let bucket = |percent: u32, burst| {
-                    RequestBucket::new(rate.amount * (100 + u64::from(percent)), period_us * 100, burst)
-                };
-                Self::Soft(Soft::new(bucket(percent, wide(rate.burst)), bucket(0, rate.burst)))
-            }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                Self::Bucket(RequestBucket::new(rate.amount, period_us, rate.burst))
+                let own = RequestBucket::new(rate.amount, period_us, rate.burst);
+                match rate.manner.margin(true) {
+                    0 => Self::Bucket(own),
+                    margin => Self::Soft(Soft::new(own, percent, margin)),
+                }
             }
             Algorithm::FixedWindow => Self::Fixed(Fixed::of(limit, wide(rate.amount), now_us)),
             Algorithm::SlidingWindow => Self::Sliding(Sliding::new(wide(rate.amount), period_us)),
@@ -308,6 +305,11 @@ impl Meter {
     pub fn calendar(&self) -> Option<&Calendar> {
         each!(self, inner => inner.calendar())
     }
+}
+
+/// Returns a number with `percent` percent more, rounded down.
+fn with_percent(number: u64, percent: u32) -> u64 {
+    (u128::from(number) * (100 + u128::from(percent)) / 100) as u64
 }
 
 /// Splits a word into its upper and its lower 32 bits.

@@ -35,34 +35,33 @@ mod tests {
         for capacity in [1, 7, 100, 5_000] {
             for meter in [
                 Meter::Bucket(RequestBucket::new(capacity, SECOND, capacity)),
-                Meter::Soft(Soft::new(
-                    RequestBucket::new(2 * capacity, SECOND, capacity),
-                    RequestBucket::new(capacity, SECOND, capacity.div_ceil(2)),
-                )),
+                Meter::Soft(Soft::new(RequestBucket::new(capacity, SECOND, capacity), 50, 50)),
                 Meter::Fixed(Fixed::new(capacity, SECOND)),
                 Meter::Sliding(Sliding::new(capacity, 60 * SECOND)),
                 Meter::Log(Log::new(capacity, SECOND)),
             ] {
                 let part = meter.part(200, 1_000 * 3).map_or(0, |part| part.capacity());
-                assert_eq!(meter.without_parts(200, 3).capacity() + 3 * part, capacity, "{meter:?}");
+                assert_eq!(meter.without_parts(200, 3).capacity() + 3 * part, meter.capacity(), "{meter:?}");
             }
         }
     }
 
     #[test]
     fn words_of_a_part_of_a_soft_bucket_mean_the_same_with_its_margin_and_without() {
-        let own = RequestBucket::new(700, 100 * SECOND, 70);
-        let [wide, plain] = [RequestBucket::new(770, 100 * SECOND, 77), own].map(|whole| {
-            let part = Meter::Soft(Soft::new(whole, own)).without_parts(200, 3);
+        let own = RequestBucket::new(7, SECOND, 70);
+        let [wide, plain] = [10, 0].map(|percent| {
+            let part = Meter::Soft(Soft::new(own, percent, 10)).without_parts(200, 3);
             (part.layout(), part.bucket().map(RequestBucket::amount))
         });
-        assert_eq!((wide.0 == plain.0, wide.1, plain.1), (true, Some(3_080), Some(2_800)));
+        assert_eq!((wide.0 == plain.0, wide.1, plain.1), (true, Some(770), Some(700)));
     }
 
     #[test]
     fn a_bucket_is_as_much_slower_as_it_is_smaller() {
         let meter = Meter::Bucket(RequestBucket::new(300, SECOND, 30));
-        assert_eq!(meter.share(3), Meter::Bucket(RequestBucket::new(1, 10_000, 10)));
+        assert_eq!(meter.share(3), Meter::Bucket(RequestBucket::new(300, 3 * SECOND, 10)));
+        // A seventh does not come out even: the period is rounded up, and the rate down.
+        assert_eq!(meter.without_parts(300, 1), Meter::Bucket(RequestBucket::new(300, 1_428_572, 21)));
         assert_eq!(meter.share(1_000).capacity(), 1, "never nothing");
         assert_eq!(meter.part(1, 1_000), None);
     }

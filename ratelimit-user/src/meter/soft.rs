@@ -4,25 +4,43 @@
 //! level of that bucket does not tell what is above the limit: of 105 a second at a limit of 100 with 10 percent of margin, five are above in every
 //! second. The bucket of the limit alone is charged only with what fits in it; everything else is above the limit.
 
-use super::{Counting, RequestBucket};
-use crate::policy::terms::gcd;
+use super::{Counting, RequestBucket, bucket::MOST_EXACT, with_percent};
 
 /// Number of words: those of the bucket with the margin, then those of the bucket of the limit alone.
 pub(super) const WORDS: usize = 4;
 /// Index of the first word of the bucket of the limit alone.
 const OWN: usize = 2;
 
+/// Over so many periods, amounts with percents on top are whole.
+const PERIODS: u64 = 100;
+
 /// Two buckets with the same period, so that their words have the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Soft {
     whole: RequestBucket,
     own: RequestBucket,
+    /// How many periods of the limit the period of the buckets is: [`PERIODS`] or one.
+    periods: u64,
 }
 
 impl Soft {
-    /// `whole` is the limit with its margin, `own` the limit alone. Both are equal while there is no margin.
-    pub fn new(whole: RequestBucket, own: RequestBucket) -> Self {
-        Self { whole, own }
+    /// Makes the buckets of a limit of `own`, with `percent` percent more in the bucket that refuses; `margin` is the most that `percent` may ever be.
+    ///
+    /// Where a hundred periods are too many to be counted exactly, the buckets have the limit's own period, and the rate with its margin is rounded down to
+    /// whole units in a period. The period does not depend on `percent`, so words keep their unit when that changes.
+    pub fn new(own: RequestBucket, percent: u32, margin: u32) -> Self {
+        let largest =
+            u128::from(with_percent(own.capacity(), margin)) * u128::from(own.period_us() * PERIODS);
+        let periods = if largest <= u128::from(MOST_EXACT) { PERIODS } else { 1 };
+        let of = |percent: u32| {
+            let (amount, burst) = (own.amount() * periods, own.capacity());
+            RequestBucket::new(
+                with_percent(amount, percent),
+                own.period_us() * periods,
+                with_percent(burst, percent),
+            )
+        };
+        Self { whole: of(percent), own: of(0), periods }
     }
 
     /// The bucket that refuses: the limit with its margin.
@@ -114,23 +132,21 @@ impl Counting for Soft {
     }
 
     fn scaled(&self, numerator: u64, denominator: u64, capacity: u64) -> Self {
-        // Both buckets are divided by one factor, which does not depend on their rates, so that words keep their unit when the margin changes.
-        let common = gcd(numerator.into(), denominator.into()) as u64;
-        let (times, in_times) = (numerator / common, denominator / common);
-        let of = |bucket: &RequestBucket, capacity| {
-            RequestBucket::new(bucket.amount() * times, bucket.period_us() * in_times, capacity)
-        };
         let (whole, own) = (&self.whole, &self.own);
         let part = u128::from(own.capacity()) * u128::from(capacity) / u128::from(whole.capacity());
-        Self::new(of(whole, capacity), of(own, part as u64))
+        Self {
+            whole: whole.scaled(numerator, denominator, capacity),
+            own: own.scaled(numerator, denominator, part as u64),
+            periods: self.periods,
+        }
     }
 
     fn bucket(&self) -> Option<&RequestBucket> {
         Some(&self.whole)
     }
 
-    /// Names the layout that a bucket of this limit has without a margin. The period of a soft bucket is a hundred periods of the limit.
+    /// Names the layout that a bucket of this limit has without a margin.
     fn kin(&self) -> String {
-        RequestBucket::new(1, self.own.period_us() / 100, 1).layout()
+        RequestBucket::new(1, self.own.period_us() / self.periods, 1).layout()
     }
 }

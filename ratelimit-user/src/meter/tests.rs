@@ -1,5 +1,6 @@
 //! What every algorithm promises, on random schedules, and the bound of each.
 
+mod large;
 mod refunds;
 mod told;
 
@@ -19,10 +20,7 @@ fn meters() -> Vec<Meter> {
         Meter::Bucket(RequestBucket::new(15, SECOND, 15)),
         Meter::Bucket(RequestBucket::new(7, 60 * SECOND, 3)),
         Meter::Bucket(RequestBucket::new(1_000, SECOND, 1)),
-        Meter::Soft(Soft::new(
-            RequestBucket::new(1_650, 100 * SECOND, 16),
-            RequestBucket::new(1_500, 100 * SECOND, 15),
-        )),
+        Meter::Soft(Soft::new(RequestBucket::new(15, SECOND, 15), 10, 10)),
         Meter::Fixed(Fixed::new(10, SECOND)),
         Meter::Fixed(Fixed::new(3, 60 * SECOND)),
         Meter::Fixed(Fixed::by(5, utc)),

@@ -78,6 +78,23 @@ fn hear(stream: &mut TcpStream) -> (String, Vec<u8>) {
 }
 
 #[test]
+fn a_secret_that_is_too_long_is_refused_and_not_cut() {
+    let dir = Dir::new("long-secret");
+    let secret_file = dir.0.join("secret");
+    let prepare = |secret: String| {
+        fs::write(&secret_file, secret).unwrap();
+        let url = WebhookUrl::parse("http://127.0.0.1:9/hook").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(webhook::prepare(&url, Some(&secret_file), None, b"{}"))
+    };
+    let longest = "x".repeat(64 * 1024);
+    let signed = prepare(longest.clone()).unwrap();
+    assert_eq!(signed.signature, Some(webhook::signature(longest.as_bytes(), b"{}")));
+    let refused = prepare(longest + "x").unwrap_err();
+    assert!(refused.why.contains("secret: it has more than 65536 bytes"), "{}", refused.why);
+}
+
+#[test]
 fn a_server_that_is_down_then_slow_then_broken_gets_every_message_once_it_is_back() {
     let dir = Dir::new("secret");
     let secret_file = dir.0.join("secret");

@@ -130,7 +130,10 @@ fn secret(file: Option<&Path>) -> Result<Option<String>, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("secret_file {}: {why}", file.display());
     let mut text = String::new();
     let opened = File::open(file).map_err(|error| wrong(&error))?;
-    opened.take(LONGEST_SECRET).read_to_string(&mut text).map_err(|error| wrong(&error))?;
+    opened.take(LONGEST_SECRET + 1).read_to_string(&mut text).map_err(|error| wrong(&error))?;
+    if text.len() as u64 > LONGEST_SECRET {
+        return Err(wrong(&format!("it has more than {LONGEST_SECRET} bytes")));
+    }
     match text.lines().next().unwrap_or_default() {
         "" => Err(wrong(&"there is no secret in its first line")),
         line => Ok(Some(line.to_owned())),

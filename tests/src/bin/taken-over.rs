@@ -1,10 +1,17 @@
 //! A front process that somebody has taken over: gives up its rights as `ratelimit front` does, then tries what an intruder would, and says what came
 //! of each attempt on standard error, a line each.
 //!
-//! Arguments: the control socket, a file that only root may read, a directory that everybody may write, and the daemon's process.
+//! Arguments: the control socket, a file that only root may read, a directory that everybody may write, the daemon's process, and the address of a server
+//! that answers datagrams.
 #![expect(unsafe_code, reason = "an intruder makes system calls that nobody wraps")]
 
-use std::{fs, io, net::TcpListener, os::unix::net::UnixStream, process::Command};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    os::unix::net::UnixStream,
+    process::Command,
+    time::Duration,
+};
 
 use nix::libc;
 use ratelimit_user::daemon::front::FrontProcess;
@@ -13,9 +20,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [control, secret, writable, daemon] = &words[..] else { panic!("four arguments") };
+    let [control, secret, writable, daemon, names] = &words[..] else { panic!("five arguments") };
     let Err(failure) = FrontProcess::confined(None, false).map(drop) else {
-        return attempts(control, secret, writable, daemon);
+        attempts(control, secret, writable, daemon);
+        return necessities(names.parse().expect("an address"));
     };
     panic!("{failure}");
 }
@@ -50,10 +58,34 @@ fn attempts(control: &str, secret: &str, writable: &str, daemon: &str) {
     say("run a program", Command::new("/bin/true").status());
     say("become root", rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(io::Error::from));
     say("bind a TCP port", TcpListener::bind("127.0.0.1:0"));
-    // What an honest front has to do.
-    say("resolve a name", fs::read("/etc/hosts"));
+    say("bind a UDP port", bind_udp());
+}
+
+/// Takes a UDP port. A `bind` that says it has succeeded is not enough.
+fn bind_udp() -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    match socket.local_addr()?.port() {
+        0 => Err(io::Error::other("bind said that it had succeeded, and the socket has no port")),
+        _ => Ok(()),
+    }
+}
+
+/// Does what an honest front has to do.
+fn necessities(names: SocketAddr) {
+    say("read the file of hosts", fs::read("/etc/hosts"));
+    say("ask a server of names", ask_names(names));
     say("open a UDP socket", Socket::new(Domain::IPV4, Type::DGRAM, None));
     say("start a thread", std::thread::Builder::new().spawn(|| ()).map(|thread| thread.join().is_ok()));
+}
+
+/// Asks a server of names as the resolver of musl does, which is in the packages: bound to no address and no port, without `connect`. The suites' own binary
+/// has another resolver.
+fn ask_names(server: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    socket.send_to(b"where is the store?", server)?;
+    let (_length, from) = socket.recv_from(&mut [0; 64])?;
+    if from == server { Ok(()) } else { Err(io::Error::other(format!("{from} answered, and not {server}"))) }
 }
 
 /// `F_SETSIG` of `fcntl.h` and `FIOSETOWN` of `asm-generic/sockios.h`.

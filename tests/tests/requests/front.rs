@@ -1,7 +1,8 @@
 //! The front process: what it can do, what it cannot, and what becomes of the host when the process ends.
 
 use std::{
-    fs,
+    fs, io,
+    net::UdpSocket,
     os::{
         fd::OwnedFd,
         linux::net::SocketAddrExt as _,
@@ -127,7 +128,7 @@ fn a_daemon_that_root_has_started_keeps_the_rights_that_it_uses_in_every_thread_
 }
 
 /// What somebody tries who has taken over a front process, whatever user that has.
-const ATTEMPTS: [&str; 18] = [
+const ATTEMPTS: [&str; 19] = [
     "list BPF programs",
     "open a packet socket",
     "open a raw socket",
@@ -142,6 +143,7 @@ const ATTEMPTS: [&str; 18] = [
     "run a program",
     "become root",
     "bind a TCP port",
+    "bind a UDP port",
     "signal a thread of the daemon",
     "change limits of the daemon",
     "have a file signal the daemon",
@@ -158,8 +160,9 @@ const FILTERED: [&str; 5] = [
 ];
 
 /// What an honest front does.
-const NEEDED: [&str; 5] = [
-    "resolve a name",
+const NEEDED: [&str; 6] = [
+    "read the file of hosts",
+    "ask a server of names",
     "open a UDP socket",
     "start a thread",
     "signal a thread of its own",
@@ -173,6 +176,9 @@ fn attempts(before: &[&str]) -> String {
     let writable = edge.dir().join("writable");
     fs::create_dir(&writable).unwrap();
     Command::new("chmod").arg("777").args([edge.dir(), &writable]).status().unwrap();
+    let names = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let names_at = names.local_addr().unwrap().to_string();
+    let answering = thread::spawn(move || answer_one(&names));
     let (_asked, stdin) = UnixStream::pair().unwrap();
     let (_asking, stdout) = UnixStream::pair().unwrap();
     let program = binary("taken-over");
@@ -183,6 +189,7 @@ fn attempts(before: &[&str]) -> String {
         .arg(edge.dir().join("operator.token"))
         .arg(&writable)
         .arg(daemon.pid().to_string())
+        .arg(names_at)
         .stdin(Stdio::from(OwnedFd::from(stdin)))
         .stdout(Stdio::from(OwnedFd::from(stdout)))
         .stderr(Stdio::piped())
@@ -192,7 +199,15 @@ fn attempts(before: &[&str]) -> String {
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
     assert!(!writable.join("written").exists());
+    answering.join().unwrap().unwrap();
     said
+}
+
+/// Answers the first datagram that comes.
+fn answer_one(socket: &UdpSocket) -> io::Result<()> {
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let (_length, from) = socket.recv_from(&mut [0; 64])?;
+    socket.send_to(b"here", from).map(drop)
 }
 
 #[test]

@@ -58,11 +58,8 @@ fn some_limit(rng: &mut Rng) -> CountedLimit {
     match rng.u32(0..8) {
         7 => {
             let (amount, burst) = (limit.min(10_000), rng.u64(1..50));
-            let bucket = |percent: u64, burst| RequestBucket::new(amount * percent, period * 100, burst);
-            let soft = Soft::new(
-                bucket(*rng.choice(&[100, 110, 150]).unwrap(), burst + burst / 4),
-                bucket(100, burst),
-            );
+            let own = RequestBucket::new(amount, period, burst);
+            let soft = Soft::new(own, *rng.choice(&[0, 10, 50]).unwrap(), 50);
             CountedLimit { queue, ..CountedLimit::plain(Meter::Soft(soft)) }
         }
         0 => counted(Meter::Bucket(RequestBucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),

@@ -76,7 +76,9 @@ pub(super) fn give_up(user: &FrontUser) -> Result<Vec<&'static str>, String> {
         .map_err(|error| failed("cannot give up capabilities")(error.into()))?;
     set_no_new_privs(true).map_err(|error| failed("cannot rule out new rights")(error.into()))?;
     let is_enforced = leave_files().map_err(|error| format!("cannot leave the file system: {error}"))?;
-    leave_calls().map_err(|error| format!("cannot leave system calls: {error}"))?;
+    leave_addresses()
+        .and_then(|()| leave_calls())
+        .map_err(|error| format!("cannot leave system calls: {error}"))?;
     let warnings = [(is_another, SAME_USER), (is_enforced, NO_LANDLOCK)];
     Ok(warnings.into_iter().filter(|(is_done, _)| !is_done).map(|(_, warning)| warning).collect())
 }
@@ -119,6 +121,15 @@ fn leave_files() -> Result<bool, landlock::RulesetError> {
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// Makes `bind` say that it has succeeded and do nothing. The resolver of musl, with which packages are built, binds each socket to no address and no port
+/// before it asks a server of names, and does not ask when that is refused. The kernel gives a socket that has no address one when it sends.
+fn leave_addresses() -> Result<(), seccompiler::Error> {
+    let calls = BTreeMap::from([(libc::SYS_bind, Vec::new())]);
+    let machine = TargetArch::try_from(std::env::consts::ARCH)?;
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(0), machine)?;
+    apply_filter(&BpfProgram::try_from(filter)?)
+}
+
 /// Restricts the process by seccomp: system calls that are not listed fail as if the kernel did not have them.
 fn leave_calls() -> Result<(), seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -154,6 +165,8 @@ fn leave_calls() -> Result<(), seccompiler::Error> {
 const CALLS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
+    // The other filter answers it. A filter that is made first cannot have the last word about a call that this one refuses.
+    libc::SYS_bind,
     libc::SYS_brk,
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,

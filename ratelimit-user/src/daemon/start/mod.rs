@@ -6,7 +6,7 @@ pub(super) mod progress;
 pub(super) mod readers;
 pub(super) mod rights;
 
-use std::{fs::File, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, fs::File, sync::Arc, time::Instant};
 
 use ratelimit_common::abi;
 
@@ -83,16 +83,35 @@ pub(super) fn start(
     attach::preflight(&pins, &names, options.generic)?;
     let layout = Layout::current(policy.source().table_entries());
     let claim = pins.claim()?;
-    // This is read after the claim: a failed start must not remove maps that another daemon has made meanwhile.
-    let ours_before = pins.layouts()?.contains(&layout);
+    follow_renamed(&pins)?;
+    // This is read after the claim: a failed start must not remove what another daemon has made meanwhile.
+    let found = Found { ours: pins.layouts()?.contains(&layout), guarded: attach::guarded_already(&pins)? };
     let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, release, &keeper.kept);
     match started {
         Ok(started) => started.into_host(options, version, reader, keeper),
         Err(failure) => {
-            undo(&pins, layout, ours_before);
+            undo(&pins, layout, &found);
             Err(failure)
         }
     }
+}
+
+/// What was pinned before a start.
+struct Found {
+    /// Whether there were maps of our layout.
+    ours: bool,
+    /// Names of the interfaces that had a program of ours.
+    guarded: BTreeSet<String>,
+}
+
+/// Gives the pins of links the names that their interfaces have now.
+fn follow_renamed(pins: &PinDir) -> Result<(), Failure> {
+    let renamed = Renamed::all(pins, &interface::list()?)?;
+    renamed::follow(pins, &renamed)?;
+    for one in renamed {
+        log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
+    }
+    Ok(())
 }
 
 /// Carries out the steps that change something, in an order in which a failure of each leaves the old policy in force.
@@ -105,11 +124,6 @@ fn put_in_force(
     release: String,
     kept: &KeptState,
 ) -> Result<Started, Failure> {
-    let renamed = Renamed::all(&pins, &interface::list()?)?;
-    renamed::follow(&pins, &renamed)?;
-    for one in renamed {
-        log::info(format!("{} is called {} now, and was guarded all the time", one.before, one.now));
-    }
     progress::step("loading the program: the kernel verifies it first");
     let mut others = OtherLayouts::find(&pins, layout)?;
     let (mut program, mut maps) =
@@ -280,9 +294,15 @@ fn recall_lists(
     Ok(maps.change_lists(lists, &changes)?)
 }
 
-/// Removes what a failed start has made.
-fn undo(pins: &PinDir, layout: Layout, ours_before: bool) {
-    if !ours_before && pins.maps(layout).exists() {
+/// Removes what a failed start has made: the program on interfaces that had none, and the maps.
+fn undo(pins: &PinDir, layout: Layout, found: &Found) {
+    let linked = pins.linked_interfaces().unwrap_or_default();
+    for name in linked.iter().filter(|name| !found.guarded.contains(*name)) {
+        if let Err(error) = pins.remove_link(name) {
+            log::warning(format!("{error}: the program of a start that failed stays on {name}"));
+        }
+    }
+    if !found.ours && pins.maps(layout).exists() {
         if let Err(error) = pins.remove_maps(layout) {
             log::warning(error);
         }

@@ -50,7 +50,7 @@ fn a_bucket_gives_back_what_has_not_leaked_away_since() {
 
 #[test]
 fn a_soft_bucket_gives_back_of_both_and_of_one_if_the_other_has_nothing() {
-    let soft = Soft::new(RequestBucket::new(200, 100 * SECOND, 4), RequestBucket::new(100, 100 * SECOND, 2));
+    let soft = Soft::new(RequestBucket::new(1, SECOND, 2), 100, 100);
     let meter = Meter::Soft(soft);
     let mut words = taken(&meter, &[(2, START), (1, START)]);
     assert_eq!((meter.left(&words, START), soft.below(&words, START)), (1, 0));

@@ -7,8 +7,7 @@ fn ten_a_minute() -> ([Meter; 7], u64) {
     let minute = 60 * SECOND;
     let start = START / (86_400 * SECOND) * 86_400 * SECOND;
     let utc = Calendar::new("UTC", CalendarUnit::Day, start).unwrap();
-    let soft =
-        Soft::new(RequestBucket::new(1_200, 100 * minute, 12), RequestBucket::new(1_000, 100 * minute, 10));
+    let soft = Soft::new(RequestBucket::new(10, minute, 10), 20, 20);
     let meters = [
         Meter::Bucket(RequestBucket::new(10, minute, 10)),
         Meter::Soft(soft),
@@ -180,7 +179,7 @@ fn parts_of_a_limit_have_their_part_of_the_rate_or_the_whole_window() {
     let minute = 60 * SECOND;
     // By kind: a half of the limit, as the store is told.
     let expected = [
-        [1, 1, 12 * SECOND, 5],
+        [1, 10, 2 * minute, 5],
         [7, 1_200, 200 * minute, 6],
         [2, 5, minute, 0],
         [6, 5, start, start + 1_440 * minute],

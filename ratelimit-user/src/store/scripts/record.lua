@@ -72,7 +72,8 @@ local function bucket_left(l, s, now)
 end
 
 local function bucket_charge(l, s, now, n)
-  s[2] = min(debt(l, s, now) + n * l.b, MOST)
+  -- A bucket that forgets a part of its debt never runs empty, and admits everything.
+  s[2] = min(debt(l, s, now) + n * l.b, max(MOST, l.c * l.b))
   s[1] = max(s[1], now)
 end
 

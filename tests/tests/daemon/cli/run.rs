@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aya::maps::{Array, IterableMap as _, MapData};
 use ratelimit_tests::{
     answer::{assert_answer, assert_refused, stderr},
     daemon::{Daemon, Edge, binary},
@@ -114,6 +115,37 @@ fn a_start_that_fails_leaves_the_policy_in_force_as_it_was() {
     assert_eq!(policy.generation, 1);
     assert_eq!(policy.source.set.limits[0].cost_fp, 256_000_000_000_u64.div_ceil(7));
     assert!(attached(&edge), "edge0 is guarded as before");
+}
+
+#[test]
+fn a_start_that_fails_after_it_has_attached_takes_its_program_off_again() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "add", "second0", "type", "veth", "peer", "name", "second1"]));
+    edge.start(POLICY).kill_9();
+    let guarded =
+        || edge.json(&["status"])["interfaces"].as_array().map_or_else(Vec::new, |all| names_of(all));
+    assert_eq!(guarded(), [EDGE]);
+    // Links of earlier daemons are switched after new interfaces have the program. This pin is in their place, and is none.
+    let in_the_way = PinDir::new(edge.pin()).link("third0");
+    let map: Array<MapData, u32> = Array::create(1, 0).unwrap();
+    map.map().pin(&in_the_way).unwrap();
+    for (layouts, what) in [(1, "maps are kept"), (2, "maps of another layout are there")] {
+        let output = edge.run_command().args(["--iface", EDGE, "--iface", "second0"]).output().unwrap();
+        assert_refused(&output, 5, &["\"third0\"", "its link"]);
+        let log = stderr(&output);
+        // `status` names every pin of a link, also the one that is none.
+        assert_eq!(guarded(), [EDGE, "third0"], "{what}: {log}");
+        assert_eq!(PinDir::new(edge.pin()).layouts().unwrap().len(), 1, "{what}, {layouts}");
+        edge.rename_layouts(1).unwrap();
+    }
+    fs::remove_file(in_the_way).unwrap();
+    let daemon = edge.start(POLICY);
+    assert_eq!(guarded(), [EDGE]);
+    assert!(daemon.terminate().0.success());
+}
+
+fn names_of(interfaces: &[serde_json::Value]) -> Vec<String> {
+    interfaces.iter().filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
 }
 
 #[test]
