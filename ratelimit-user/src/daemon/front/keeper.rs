@@ -20,7 +20,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{answers::DaemonAnswers, handles, silence::Silence, store_socket, worker::FrontWorker};
+use super::{
+    answers::DaemonAnswers, handles, silence::Silence, store_socket, store_socket::StoreDoor,
+    worker::FrontWorker,
+};
 use crate::{
     daemon::line::{
         asking::{Asker, answer_all},
@@ -31,8 +34,11 @@ use crate::{
     policy::address::StoreAddress,
 };
 
-/// The largest message of the front in bytes. It has room for reports and answers of the store; metrics are made by the daemon.
-pub(super) const LARGEST: usize = 16 << 20;
+/// The largest answer of the front in bytes. It has room for reports and answers of the store; metrics are made by the daemon.
+pub(super) const LARGEST_ANSWER: usize = 16 << 20;
+/// The largest question of the front in bytes: paths that the policy names, and orders of the dashboard, which have 4 KiB. Some answers repeat what was asked
+/// or have something for each part of it, and answers to [`AT_A_TIME`] questions and as many more wait in memory for a front that does not read them.
+pub(super) const LARGEST_QUESTION: usize = 64 << 10;
 /// The number of the front's questions that are answered at a time.
 const AT_A_TIME: usize = 32;
 /// How long the front may take to begin to serve.
@@ -154,14 +160,14 @@ impl FrontWatch {
         let unsupported = |error: io::Error| {
             Ended::By(Failure::new(ExitCode::Unsupported, format!("cannot start the front process: {error}")))
         };
-        let (mut worker, asked, asking) = match self.employ() {
+        let (mut worker, asked, asking, _store) = match self.employ() {
             Ok(employed) => employed,
             Err(error) => return unsupported(error),
         };
-        let (line, asker) = Asker::begin(asked, LARGEST);
+        let (line, asker) = Asker::begin(asked, LARGEST_ANSWER);
         let answers = self.answers.clone();
         let answering =
-            answer_all(asking, LARGEST, AT_A_TIME, move |question| answers.clone().answer(question));
+            answer_all(asking, LARGEST_QUESTION, AT_A_TIME, move |question| answers.clone().answer(question));
         let ended = tokio::select! {
             // The streams end with the process; its exit status tells why.
             _ = asker => Ended::By(worker.why_ended(TO_END).await),
@@ -179,8 +185,9 @@ impl FrontWatch {
         ended
     }
 
-    /// Gets a front process and sends it the sockets. The daemon asks on the first stream, and is asked on the second.
-    fn employ(&self) -> io::Result<(FrontWorker, UnixStream, UnixStream)> {
+    /// Gets a front process and sends it the sockets. The daemon asks on the first stream, and is asked on the second. Connections to the store's socket
+    /// are handed out until the last value is dropped.
+    fn employ(&self) -> io::Result<(FrontWorker, UnixStream, UnixStream, StoreDoor)> {
         let (worker, asked, asking) = match &self.start.hired_at {
             None => self.spawn()?,
             Some(socket) => match hire(socket) {
@@ -196,14 +203,14 @@ impl FrontWatch {
         };
         self.front.0.process.store(worker.id(), Ordering::Relaxed);
         let (store, store_there) = StdUnix::pair()?;
-        store_socket::serve(store, self.answers.clone())?;
+        let store = store_socket::serve(store, self.answers.clone())?;
         let mut handles: Vec<BorrowedFd<'_>> =
             self.start.sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
         handles.push(store_there.as_fd());
         handles::send(&asked, &handles)?;
         asked.set_nonblocking(true)?;
         asking.set_nonblocking(true)?;
-        Ok((worker, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?))
+        Ok((worker, UnixStream::from_std(asked)?, UnixStream::from_std(asking)?, store))
     }
 
     /// Starts the process with one stream as its standard input and the other as its standard output.

@@ -38,11 +38,15 @@ pub(super) use self::{
 pub async fn read_any_messages(bytes: &[u8]) -> usize {
     let (mut questions, mut answers) = (bytes, bytes);
     let mut count = 0;
-    while let Ok(Some(question)) = frame::read::<message::FrontAsks>(&mut questions, keeper::LARGEST).await {
+    while let Ok(Some(question)) =
+        frame::read::<message::FrontAsks>(&mut questions, keeper::LARGEST_QUESTION).await
+    {
         said_again(&question).await;
         count += 1;
     }
-    while let Ok(Some(answer)) = frame::read::<message::FrontAnswers>(&mut answers, keeper::LARGEST).await {
+    while let Ok(Some(answer)) =
+        frame::read::<message::FrontAnswers>(&mut answers, keeper::LARGEST_ANSWER).await
+    {
         said_again(&answer).await;
         if let message::FrontAnswers::Met { round_trip, .. }
         | message::FrontAnswers::Exchanged { round_trip, .. } = &answer

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, Read as _, Write as _},
+    net::Shutdown,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::{ffi::OsStrExt as _, net::UnixStream},
@@ -20,8 +21,20 @@ const LONGEST: usize = 256;
 /// How long the daemon may take to open a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The daemon's end of the stream. Dropping the value ends the stream and its thread, also if a front that is not the daemon's any more keeps its end open.
+#[derive(Debug)]
+pub(super) struct StoreDoor(UnixStream);
+
+impl Drop for StoreDoor {
+    fn drop(&mut self) {
+        // It fails if the front has closed its end, and then the thread ends as well.
+        let _closed = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// Opens connections for the front until the stream ends, on a thread of its own: a store that does not accept delays nothing else.
-pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Result<()> {
+pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Result<StoreDoor> {
+    let door = StoreDoor(stream.try_clone()?);
     let work = move || {
         while let Ok((number, path)) = asked(&mut stream) {
             let opened = match answers.may_connect(&path) {
@@ -33,7 +46,8 @@ pub(super) fn serve(mut stream: UnixStream, answers: DaemonAnswers) -> io::Resul
             }
         }
     };
-    thread::Builder::new().name("store-socket".to_owned()).spawn(work).map(drop)
+    thread::Builder::new().name("store-socket".to_owned()).spawn(work)?;
+    Ok(door)
 }
 
 /// Sends the connection, or the error number if there is none.

@@ -136,7 +136,7 @@ impl Front {
     /// Asks the front for its counters, and keeps the report.
     pub(in crate::daemon) async fn refresh(&self) {
         if let Some(FrontAnswers::Report(report)) = self.ask(HostAsks::Report, TO_REPORT).await {
-            *open(&self.0.report) = *report;
+            *open(&self.0.report) = report.within_bounds();
         }
     }
 

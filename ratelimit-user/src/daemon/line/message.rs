@@ -138,6 +138,44 @@ pub(in crate::daemon) struct FrontReport {
     pub(in crate::daemon) warnings: Vec<String>,
 }
 
+/// The most warnings of each kind in a report. There are a few for each listener and each server of the store.
+const MOST_WARNINGS: usize = 256;
+/// The most counts of decisions in a report: one for each outcome of each API.
+const MOST_COUNTS: usize = 1 << 16;
+/// The longest text in a report, in bytes.
+const LONGEST_TEXT: usize = 4 << 10;
+
+impl FrontReport {
+    /// Returns as much of the report as any front has to report. `status` and metrics show all of it, and a front that was taken over might send millions of
+    /// warnings.
+    pub(in crate::daemon) fn within_bounds(mut self) -> Self {
+        let requests = &mut self.requests;
+        for warnings in [&mut self.warnings, &mut requests.store_warnings] {
+            warnings.truncate(MOST_WARNINGS);
+            warnings.iter_mut().for_each(cut);
+        }
+        requests.decisions.truncate(MOST_COUNTS);
+        for count in &mut requests.decisions {
+            cut(&mut count.api);
+            cut(&mut count.outcome);
+        }
+        requests.decision_times.counts.truncate(MOST_WARNINGS);
+        if let Some(problem) = &mut requests.store_problem {
+            cut(&mut problem.kind);
+            cut(&mut problem.sentence);
+        }
+        self
+    }
+}
+
+fn cut(text: &mut String) {
+    let mut end = LONGEST_TEXT.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+}
+
 /// A call of the gossip script.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) struct GossipText {
@@ -183,5 +221,34 @@ impl From<StoreValue> for Value {
             StoreValue::Text(text) => Self::BulkString(text.into_bytes()),
             StoreValue::List(values) => Self::Array(values.into_iter().map(Self::from).collect()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::status::DecisionCount;
+
+    #[test]
+    fn a_report_keeps_what_a_front_has_to_report_and_no_millions_of_warnings() {
+        let count = DecisionCount { api: "a".to_owned(), outcome: "allowed".to_owned(), decisions: 7 };
+        let requests = RequestsStatus {
+            decisions: vec![count; 20_000],
+            store_warnings: vec!["slow".to_owned()],
+            ..RequestsStatus::default()
+        };
+        let honest = FrontReport { requests, warnings: vec!["a certificate has expired".to_owned(); 100] };
+        let kept = honest.clone().within_bounds();
+        assert_eq!((kept.requests, kept.warnings), (honest.requests.clone(), honest.warnings.clone()));
+        let mut many = honest;
+        many.warnings = vec![format!("x{}", "\u{e9}".repeat(1 << 13)); 300];
+        many.requests.store_warnings = vec![String::new(); 1 << 20];
+        many.requests.decisions = vec![many.requests.decisions[0].clone(); 1 << 17];
+        many.requests.decisions[0].api = "x".repeat(1 << 20);
+        let kept = many.within_bounds();
+        assert_eq!((kept.warnings.len(), kept.requests.store_warnings.len()), (MOST_WARNINGS, MOST_WARNINGS));
+        assert!(kept.warnings.iter().all(|warning| warning.len() == LONGEST_TEXT - 1));
+        assert_eq!(kept.requests.decisions.len(), MOST_COUNTS);
+        assert_eq!(kept.requests.decisions[0].api.len(), LONGEST_TEXT);
     }
 }
