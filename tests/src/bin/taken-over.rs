@@ -1,14 +1,17 @@
 //! A front process that somebody has taken over: gives up its rights as `ratelimit front` does, then tries what an intruder would, and says what came
 //! of each attempt on standard error, a line each.
 //!
-//! Arguments: the control socket, a file that only root may read, a directory that everybody may write, the daemon's process, and the address of a server
-//! that answers datagrams.
+//! Arguments: the control socket, a file that only root may read, a directory that everybody may write, the daemon's process, the abstract name of a unix
+//! socket and the address of a TCP socket of another process, and the address of a server that answers datagrams.
 #![expect(unsafe_code, reason = "an intruder makes system calls that nobody wraps")]
 
 use std::{
     fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
-    os::unix::net::UnixStream,
+    net::{Ipv4Addr, SocketAddr as IpSocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixStream},
+    },
     process::Command,
     time::Duration,
 };
@@ -20,9 +23,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [control, secret, writable, daemon, names] = &words[..] else { panic!("five arguments") };
+    let [control, secret, writable, daemon, abstract_name, tcp, names] = &words[..] else {
+        panic!("seven arguments")
+    };
     let Err(failure) = FrontProcess::confined(None, false).map(drop) else {
         attempts(control, secret, writable, daemon);
+        connections(abstract_name, tcp);
         return necessities(names.parse().expect("an address"));
     };
     panic!("{failure}");
@@ -71,7 +77,7 @@ fn bind_udp() -> io::Result<()> {
 }
 
 /// Does what an honest front has to do.
-fn necessities(names: SocketAddr) {
+fn necessities(names: IpSocketAddr) {
     say("read the file of hosts", fs::read("/etc/hosts"));
     say("ask a server of names", ask_names(names));
     say("open a UDP socket", Socket::new(Domain::IPV4, Type::DGRAM, None));
@@ -80,12 +86,20 @@ fn necessities(names: SocketAddr) {
 
 /// Asks a server of names as the resolver of musl does, which is in the packages: bound to no address and no port, without `connect`. The suites' own binary
 /// has another resolver.
-fn ask_names(server: SocketAddr) -> io::Result<()> {
+fn ask_names(server: IpSocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
     socket.send_to(b"where is the store?", server)?;
     let (_length, from) = socket.recv_from(&mut [0; 64])?;
     if from == server { Ok(()) } else { Err(io::Error::other(format!("{from} answered, and not {server}"))) }
+}
+
+/// Connections to sockets of other processes, which need no file.
+fn connections(abstract_name: &str, tcp: &str) {
+    let name = SocketAddr::from_abstract_name(abstract_name).expect("a short name");
+    say("connect to an abstract socket", UnixStream::connect_addr(&name));
+    // An honest front connects to the store and to servers of webhooks, wherever they are.
+    say("connect to a TCP port", TcpStream::connect(tcp));
 }
 
 /// `F_SETSIG` of `fcntl.h` and `FIOSETOWN` of `asm-generic/sockios.h`.

@@ -1,8 +1,11 @@
 //! The front process: what it can do, what it cannot, and what becomes of the host when the process ends.
 
+mod intruder;
+mod invaded;
+
 use std::{
     fs, io,
-    net::UdpSocket,
+    net::{TcpListener, UdpSocket},
     os::{
         fd::OwnedFd,
         linux::net::SocketAddrExt as _,
@@ -19,7 +22,7 @@ use ratelimit_tests::{
     answer::{assert_refused, stderr},
     daemon::{Daemon, Edge, binary},
     netns::EDGE,
-    redis::wait_for,
+    redis::{Options, Redis, wait_for},
     service::Client,
 };
 
@@ -181,6 +184,13 @@ fn attempts(before: &[&str]) -> String {
     let answering = thread::spawn(move || answer_one(&names));
     let (_asked, stdin) = UnixStream::pair().unwrap();
     let (_asking, stdout) = UnixStream::pair().unwrap();
+    // Sockets of another process, which are reached without a file.
+    let (abstract_name, tcp) =
+        (format!("ratelimit-test-{}", edge.dir().display()), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+    let _abstract_socket = UnixListener::bind_addr(&address).unwrap();
+    // Whoever has not given up its rights gets there.
+    UnixStream::connect_addr(&address).unwrap();
     let program = binary("taken-over");
     let mut words = before.iter().map(Path::new).chain([program.as_path()]);
     let taken_over = Command::new(words.next().expect("a program"))
@@ -189,6 +199,8 @@ fn attempts(before: &[&str]) -> String {
         .arg(edge.dir().join("operator.token"))
         .arg(&writable)
         .arg(daemon.pid().to_string())
+        .arg(&abstract_name)
+        .arg(tcp.local_addr().unwrap().to_string())
         .arg(names_at)
         .stdin(Stdio::from(OwnedFd::from(stdin)))
         .stdout(Stdio::from(OwnedFd::from(stdout)))
@@ -225,10 +237,52 @@ fn who_has_taken_over_the_front_process_gets_nowhere() {
         for needed in NEEDED {
             assert!(said.contains(&format!("{needed}: done")), "{before:?}: {needed}: {said}");
         }
+        // Landlock refuses abstract sockets of others, by themselves and not because of their user. Connections over TCP are what an honest front is for.
+        assert!(
+            said.contains("connect to an abstract socket: refused (Operation not permitted"),
+            "{before:?}: {said}"
+        );
+        assert!(said.contains("connect to a TCP port: done"), "{before:?}: {said}");
         // The socket is for the daemon's user, which the front has in the second case. The daemon knows its front by the number of its process and refuses it.
         let refused = said.contains("connect to the control socket: refused (");
         assert_eq!(refused, before.is_empty(), "{said}");
     }
+}
+
+#[test]
+fn neither_process_has_the_password_of_the_store_among_its_words_or_in_its_environment() {
+    let edge = Edge::new();
+    let server = Redis::single(Options::with(["user limiter on >hunter1 ~* +@all"]));
+    let password = edge.dir().join("password");
+    fs::write(&password, "hunter1\n").unwrap();
+    edge.write_policy(&format!("{}sharing = \"strict\"\n", policy(&edge)));
+    let mut command = edge.run_command();
+    let store = format!("redis+unix://limiter@{}", server.socket().display());
+    command.args(["--iface", EDGE, "--redis", &store, "--redis-password-file"]).arg(&password);
+    // The environment that the daemon is started with may have secrets of somebody else, which the front need not know.
+    command.env("RATELIMIT_LOG", "info").env("PASSWORD_OF_SOMEBODY", "hunter2");
+    let daemon = Daemon::start(command);
+    wait_for("the store to know the front by its password", || {
+        let clients = format!("{:?}", server.ask(&["CLIENT", "LIST"]));
+        clients.contains("user=limiter").then_some(())
+    });
+    let read = |pid: u32, file: &str| {
+        let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let named = password.display().to_string();
+    assert!(read(daemon.pid(), "cmdline").contains(&named), "{}", read(daemon.pid(), "cmdline"));
+    for (process, pid) in [("daemon", daemon.pid()), ("front", daemon.front())] {
+        assert!(
+            read(pid, "environ").contains("RATELIMIT_LOG=info"),
+            "the environment of the {process} can be read"
+        );
+        for file in ["cmdline", "environ"] {
+            assert!(!read(pid, file).contains("hunter1"), "{file} of the {process} has the password");
+        }
+    }
+    assert!(read(daemon.pid(), "environ").contains("hunter2"));
+    assert!(!read(daemon.front(), "environ").contains("hunter2"), "the front has the daemon's environment");
 }
 
 #[test]
