@@ -140,8 +140,8 @@ pub(in crate::daemon) struct FrontReport {
 
 /// The most warnings of each kind in a report. There are a few for each listener and each server of the store.
 const MOST_WARNINGS: usize = 256;
-/// The most counts of decisions in a report: one for each outcome of each API.
-const MOST_COUNTS: usize = 1 << 16;
+/// The most counts of decisions in a report, one for each outcome of each API: about as many as the largest answer has room for.
+const MOST_COUNTS: usize = 1 << 18;
 /// The longest text in a report, in bytes.
 const LONGEST_TEXT: usize = 4 << 10;
 
@@ -243,7 +243,7 @@ mod tests {
         let mut many = honest;
         many.warnings = vec![format!("x{}", "\u{e9}".repeat(1 << 13)); 300];
         many.requests.store_warnings = vec![String::new(); 1 << 20];
-        many.requests.decisions = vec![many.requests.decisions[0].clone(); 1 << 17];
+        many.requests.decisions = vec![many.requests.decisions[0].clone(); MOST_COUNTS + 1];
         many.requests.decisions[0].api = "x".repeat(1 << 20);
         let kept = many.within_bounds();
         assert_eq!((kept.warnings.len(), kept.requests.store_warnings.len()), (MOST_WARNINGS, MOST_WARNINGS));
