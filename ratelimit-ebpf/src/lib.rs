@@ -32,6 +32,6 @@ pub mod rows;
 pub mod segment;
 pub mod service;
 pub mod tables;
-#[cfg(test)]
-mod testbed;
+#[cfg(any(test, feature = "testbed"))]
+pub mod testbed;
 pub mod verdict;

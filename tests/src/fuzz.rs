@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask fuzz` runs them under libFuzzer; `fuzz/corpus.rs` runs the corpus and some thousand mutations of it with every other test.
 
+pub mod answers;
 #[cfg(test)]
 mod corpus;
 pub mod packets;
 mod questions;
 mod replies;
+mod reply;
 
 use std::sync::Arc;
 
@@ -44,6 +46,8 @@ pub enum Target {
     Resp,
     /// Frames, for the packet path on tables in memory: see [`packets::frames`].
     Packets,
+    /// Frames, for the programs that answer, reject and mark them: see [`answers::Input`].
+    Answers,
     /// A file of tcpdump's.
     Capture,
     /// A question over HTTP: query, header fields and body.
@@ -63,12 +67,13 @@ pub const NEXT: &str = "\n#-- next --\n";
 
 impl Target {
     /// Every target of the fuzzer.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Policy,
         Self::Protocol,
         Self::Text,
         Self::Resp,
         Self::Packets,
+        Self::Answers,
         Self::Capture,
         Self::Http,
         Self::Grpc,
@@ -85,6 +90,7 @@ impl Target {
             Self::Text => "text",
             Self::Resp => "resp",
             Self::Packets => "packets",
+            Self::Answers => "answers",
             Self::Capture => "capture",
             Self::Http => "http",
             Self::Grpc => "grpc",
@@ -107,6 +113,7 @@ impl Target {
             (Self::Text, Ok(text)) => typed(text),
             (Self::Resp, _) => requests(bytes),
             (Self::Packets, _) => packets::run(bytes),
+            (Self::Answers, _) => answers::run(bytes),
             (Self::Capture, _) => replies::capture(bytes),
             (Self::Http, _) => questions::http(bytes),
             (Self::Grpc, _) => questions::grpc(bytes),

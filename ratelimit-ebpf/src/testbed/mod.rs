@@ -1,11 +1,14 @@
-//! A host for unit tests: the packet path with every word in one map, two clocks, and sockets whose answers a test sets.
+//! A host for unit tests and for the fuzzer: the packet path with every word in one map, two clocks, and sockets whose answers a test sets.
 //!
 //! `memory` in `ratelimit-user` runs the packet path on tables too, and takes compiled policies. This host takes the numbers of a policy directly, and
-//! follows a packet into tail-called programs: a test sets what a socket shows.
+//! follows a packet into tail-called programs: a test sets what a socket shows. Replies and marks are written into copies of the frame, between bytes that
+//! must stay as they are.
 
 extern crate std;
 
+#[cfg(test)]
 mod frames;
+#[cfg(test)]
 mod policies;
 mod tables;
 
@@ -22,12 +25,13 @@ use ratelimit_common::abi::{
     counter::{Fate, REASON_SLOTS, SERVICE_SLOTS},
 };
 
+pub use self::tables::WordPlace;
+#[cfg(test)]
 pub(crate) use self::{
     frames::{IpFrame, SYN, arp, from_mac, tcp, udp},
     policies::{aggregated, empty, limit, prefiltered, set, total, window},
-    tables::WordPlace,
 };
-pub(crate) use crate::rows::WordTable;
+pub use crate::rows::WordTable;
 use crate::{
     cookie::{self, Issued, Proof, Sockets},
     express,
@@ -45,64 +49,91 @@ use crate::{
 };
 
 /// A second of either clock, in nanoseconds.
-pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
 /// A second as a time word.
-pub(crate) const SECOND_Q8: u64 = SECOND_NS << 8;
+pub const SECOND_Q8: u64 = SECOND_NS << 8;
+
+/// Bytes on each side of a frame.
+const GUARD: usize = 64;
 
 /// The end of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameEnd {
-    pub(crate) verdict: Verdict,
-    pub(crate) service: u32,
-    pub(crate) reason: Reason,
-    pub(crate) fate: Fate,
+pub struct FrameEnd {
+    /// The verdict of the program that judged the frame last.
+    pub verdict: Verdict,
+    /// The number of the service that the frame was counted for.
+    pub service: u32,
+    /// The reason that the frame was counted for.
+    pub reason: Reason,
+    /// The fate that the frame was counted with.
+    pub fate: Fate,
 }
 
 /// A host with its policy, tables and clocks.
-pub(crate) struct TestHost {
-    pub(crate) policy: Box<Policy>,
+#[derive(Debug)]
+pub struct TestHost {
+    /// The policy in force.
+    pub policy: Box<Policy>,
     /// The express lane's copy of the policy.
-    pub(crate) lane_policy: Box<Policy>,
+    pub lane_policy: Box<Policy>,
     /// The precise clock in nanoseconds.
-    pub(crate) now_ns: Cell<u64>,
+    pub now_ns: Cell<u64>,
     /// Nanoseconds that the coarse clock is behind the precise one.
-    pub(crate) lag_ns: Cell<u64>,
-    pub(crate) link: Link,
+    pub lag_ns: Cell<u64>,
+    /// The kind of link that frames come in by.
+    pub link: Link,
     /// Whether frames go through the express lane first.
-    pub(crate) express: Cell<bool>,
+    pub express: Cell<bool>,
     /// Frames that have ended in the express lane.
-    pub(crate) expressed: Cell<u32>,
-    pub(crate) users: Vec<LimitSet>,
-    pub(crate) leases: RefCell<HashMap<u32, Lease>>,
+    pub expressed: Cell<u32>,
+    /// The limits of users, by index.
+    pub users: Vec<LimitSet>,
+    /// Leases of users' limits, by place.
+    pub leases: RefCell<HashMap<u32, Lease>>,
     /// List entries of single addresses.
-    pub(crate) lists: HashMap<(u64, u64), ListEntry>,
+    pub lists: HashMap<(u64, u64), ListEntry>,
     /// Services of destinations, by the key that a packet is looked up with.
-    pub(crate) destinations: HashMap<Vec<u8>, u32>,
+    pub destinations: HashMap<Vec<u8>, u32>,
     /// The programs that tail calls reach; the others do not exist.
-    pub(crate) programs: Vec<Successor>,
-    pub(crate) answers: bool,
+    pub programs: Vec<Successor>,
+    /// Whether replies can be sent on the kind of link.
+    pub answers: bool,
+    /// Whether replies would lack their VLAN tag on the interface, so that none are sent.
+    pub silent: bool,
     /// The listener's answer to a SYN.
-    pub(crate) issued: Option<Issued>,
+    pub issued: Option<Issued>,
     /// What sockets show about any other segment.
-    pub(crate) proof: Cell<Proof>,
-    /// Whether a frame can be sent back.
-    pub(crate) sends: bool,
+    pub proof: Cell<Proof>,
+    /// The MTU of the interface.
+    pub mtu: u32,
+    /// Whether a frame can be sent back or marked.
+    pub sends: bool,
+    /// What memory has in it that nobody has written: the bytes around a frame, those by which a frame grows, and old notes. Nothing may depend on it.
+    pub stale: u8,
     /// Whether the table of sources refuses new ones.
-    pub(crate) full: Cell<bool>,
+    pub full: Cell<bool>,
     /// Whether the ring buffer of drop events has room.
-    pub(crate) hears: bool,
+    pub hears: bool,
     /// How many of the next exchanges are lost to another CPU.
-    pub(crate) lost_races: Cell<u32>,
-    pub(crate) handed_over: RefCell<Vec<Successor>>,
-    pub(crate) told: RefCell<Vec<DropEvent>>,
-    pub(crate) noted: RefCell<Vec<Event>>,
+    pub lost_races: Cell<u32>,
+    /// Tail calls, of programs that do not exist too.
+    pub handed_over: RefCell<Vec<Successor>>,
+    /// Drop events for the daemon.
+    pub told: RefCell<Vec<DropEvent>>,
+    /// Events that were counted.
+    pub noted: RefCell<Vec<Event>>,
     /// Offset, family and class of each frame that was marked.
-    pub(crate) marked: RefCell<Vec<(usize, Family, u32)>>,
+    pub marked: RefCell<Vec<(usize, Family, u32)>>,
+    /// Frames as they were marked.
+    pub painted: RefCell<Vec<Vec<u8>>>,
     /// Frames that were sent back.
-    pub(crate) sent: RefCell<Vec<Vec<u8>>>,
-    pub(crate) interface: Cell<u32>,
+    pub sent: RefCell<Vec<Vec<u8>>>,
+    /// The number of the interface that frames come in by.
+    pub interface: Cell<u32>,
     words: RefCell<HashMap<WordPlace, u64>>,
     rows: RefCell<HashMap<(WordTable, RowKey), u64>>,
+    /// Rows that were ever made: none is made where another one has been.
+    made: Cell<u64>,
     counted: RefCell<Vec<(u32, u64)>>,
     notes: RefCell<[u64; NOTES]>,
     /// The current frame.
@@ -113,7 +144,8 @@ pub(crate) struct TestHost {
 struct HandedOver(Successor);
 
 impl TestHost {
-    pub(crate) fn new(mut policy: Box<Policy>) -> Self {
+    /// A host with empty tables and no programs but the first.
+    pub fn new(mut policy: Box<Policy>) -> Self {
         policy.price_packets();
         let mut lane_policy = policy.clone();
         lane_policy.leave_lenient_to_limiter();
@@ -131,9 +163,12 @@ impl TestHost {
             destinations: HashMap::new(),
             programs: Vec::new(),
             answers: true,
+            silent: false,
             issued: None,
             proof: Cell::new(Proof::Nothing),
+            mtu: 1_500,
             sends: true,
+            stale: 0xa5,
             full: Cell::new(false),
             hears: true,
             lost_races: Cell::new(0),
@@ -141,19 +176,37 @@ impl TestHost {
             told: RefCell::default(),
             noted: RefCell::default(),
             marked: RefCell::default(),
+            painted: RefCell::default(),
             sent: RefCell::default(),
             interface: Cell::new(1),
             words: RefCell::default(),
             rows: RefCell::default(),
+            made: Cell::new(0),
             counted: RefCell::default(),
             notes: RefCell::new([0xa5a5_a5a5_a5a5_a5a5; NOTES]),
             frame: RefCell::default(),
         }
     }
 
+    /// Forgets everything that frames have left behind. Policy, clocks and settings stay.
+    pub fn forget_frames(&self) {
+        self.words.borrow_mut().clear();
+        self.rows.borrow_mut().clear();
+        self.handed_over.borrow_mut().clear();
+        self.told.borrow_mut().clear();
+        self.noted.borrow_mut().clear();
+        self.marked.borrow_mut().clear();
+        self.painted.borrow_mut().clear();
+        self.sent.borrow_mut().clear();
+        self.expressed.set(0);
+        self.notes.replace([u64::from_ne_bytes([self.stale; 8]); NOTES]);
+    }
+
     /// Runs one frame to its end.
-    pub(crate) fn end(&self, bytes: &[u8]) -> FrameEnd {
-        let frame = Frame::new(self.link, bytes);
+    pub fn end(&self, bytes: &[u8]) -> FrameEnd {
+        let around = [self.stale; GUARD];
+        let room = [&around, bytes, &around].concat();
+        let frame = Frame::new(self.link, &room[GUARD..GUARD + bytes.len()]);
         self.counted.borrow_mut().clear();
         *self.frame.borrow_mut() = Vec::from(bytes);
         let mut outcome = self.follow(|| match express::drop_known(&frame, self) {
@@ -185,26 +238,46 @@ impl TestHost {
     }
 
     /// The reason that a frame ends with.
-    pub(crate) fn reason(&self, bytes: &[u8]) -> Reason {
+    pub fn reason(&self, bytes: &[u8]) -> Reason {
         self.end(bytes).reason
     }
 
     /// How many of `times` equal frames pass.
-    pub(crate) fn passed(&self, bytes: &[u8], times: u32) -> u32 {
+    pub fn passed(&self, bytes: &[u8], times: u32) -> u32 {
         (0..times).filter(|_| self.end(bytes).verdict == Verdict::Pass).count() as u32
     }
 
-    pub(crate) fn wait_ms(&self, ms: u64) {
+    /// Lets time pass on both clocks.
+    pub fn wait_ms(&self, ms: u64) {
         self.now_ns.set(self.now_ns.get() + ms * 1_000_000);
     }
 
     /// Now, as a time word of the precise clock.
-    pub(crate) fn now_q8(&self) -> u64 {
+    pub fn now_q8(&self) -> u64 {
         self.now_ns.get() << 8
     }
 
-    pub(crate) fn list(&mut self, address: SourceKey, entry: ListEntry) {
+    /// Puts an entry of one address on the lists.
+    pub fn list(&mut self, address: SourceKey, entry: ListEntry) {
         self.lists.insert((address.hi, address.lo), entry);
+    }
+
+    /// The current frame, lengthened at its front or shortened at its end as the kernel does it, and written to; `None` if that fails.
+    fn written(&self, len: usize, write: impl FnOnce(&mut Canvas<'_>) -> Option<()>) -> Option<Vec<u8>> {
+        let frame = self.frame.borrow();
+        let grown = len.saturating_sub(frame.len());
+        let around = [self.stale; GUARD];
+        let mut room = around.to_vec();
+        room.resize(GUARD + grown, self.stale);
+        room.extend(&frame[..len - grown]);
+        room.extend(around);
+        let done = write(&mut Canvas::new(&mut room[GUARD..GUARD + len]));
+        assert_eq!(
+            (&room[..GUARD], &room[GUARD + len..]),
+            (&around[..], &around[..]),
+            "bytes around the frame"
+        );
+        done.map(|()| Vec::from(&room[GUARD..GUARD + len]))
     }
 
     fn follow(&self, run: impl FnOnce() -> Verdict) -> Result<Verdict, HandedOver> {
@@ -252,7 +325,7 @@ impl Notes for TestHost {
 
 impl Wire for TestHost {
     fn answers(&self) -> bool {
-        self.answers
+        self.answers && !self.silent
     }
 
     fn reread<'f>(&self, frame: &Frame<'f>) -> Frame<'f> {
@@ -260,20 +333,24 @@ impl Wire for TestHost {
     }
 
     fn send(&self, len: u64, reply: &ReplyFrame) -> bool {
-        let mut frame = self.frame.borrow().clone();
-        assert_eq!(len, frame.len() as u64, "the length of the frame");
+        let here = self.frame.borrow().len();
+        assert_eq!(len, here as u64, "the length of the frame");
         if !self.sends {
             return false;
         }
-        keep_head(self, &Canvas::new(&mut frame)).expect("a head");
-        frame.resize(reply.len() as usize, 0);
-        draw(self, &mut Canvas::new(&mut frame), reply).expect("room for all of it");
-        self.sent.borrow_mut().push(frame);
+        self.written(here, |canvas| keep_head(self, canvas)).expect("a head");
+        let sent = self.written(reply.len() as usize, |canvas| draw(self, canvas, reply));
+        self.sent.borrow_mut().push(sent.expect("room for all of it"));
         true
     }
 
     fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool {
         self.marked.borrow_mut().push((network_at, family, dscp));
+        if self.sends {
+            let here = self.frame.borrow().len();
+            let painted = self.written(here, |canvas| mark::paint(canvas, network_at, family, dscp));
+            self.painted.borrow_mut().push(painted.expect("a header"));
+        }
         self.sends
     }
 }
@@ -288,6 +365,6 @@ impl Sockets for TestHost {
     }
 
     fn mtu(&self) -> u32 {
-        1_500
+        self.mtu
     }
 }

@@ -14,19 +14,19 @@ use crate::{
 };
 
 /// A table and the number of a word in it.
-pub(crate) type WordPlace = (WordTable, u64);
+pub type WordPlace = (WordTable, u64);
 
 /// Words from one row to the next: more than any row has.
 const ROW: u64 = 16;
 
 impl TestHost {
     /// How many rows a table has.
-    pub(crate) fn rows(&self, table: WordTable) -> usize {
+    pub fn rows(&self, table: WordTable) -> usize {
         self.keys(table).len()
     }
 
     /// The keys of a table.
-    pub(crate) fn keys(&self, table: WordTable) -> Vec<RowKey> {
+    pub fn keys(&self, table: WordTable) -> Vec<RowKey> {
         let rows = self.rows.borrow();
         let mut keys: Vec<RowKey> =
             rows.keys().filter(|(other, _)| *other == table).map(|(_, key)| *key).collect();
@@ -35,12 +35,12 @@ impl TestHost {
     }
 
     /// Removes all rows of a table.
-    pub(crate) fn evict(&self, table: WordTable) {
+    pub fn evict(&self, table: WordTable) {
         self.rows.borrow_mut().retain(|(other, _), _| *other != table);
     }
 
     /// Units spent of a lease, and units needed beyond it.
-    pub(crate) fn spent(&self, place: u32) -> [u64; 2] {
+    pub fn spent(&self, place: u32) -> [u64; 2] {
         let first = self.find(Row::Spent(place)).unwrap();
         [0, 1].map(|word| self.read(Self::along(first, word)))
     }
@@ -80,7 +80,8 @@ impl Rows for TestHost {
         if rows.contains_key(&(table, key)) {
             return Err(InsertError::Exists);
         }
-        let at = rows.len() as u64 * ROW;
+        let at = self.made.get() * ROW;
+        self.made.set(self.made.get() + 1);
         rows.insert((table, key), at);
         for (place, word) in words.into_iter().enumerate() {
             self.write((table, at + place as u64), word);

@@ -122,6 +122,11 @@ fn every_frame_is_counted_once_whatever_is_in_it() {
 }
 
 #[test]
+fn whoever_is_answered_has_asked_and_a_marked_packet_is_the_packet() {
+    smoke(Target::Answers);
+}
+
+#[test]
 fn no_bytes_break_the_reader_of_captures() {
     smoke(Target::Capture);
 }

@@ -19,10 +19,15 @@ const START_NS: u64 = 1_000_000_000;
 /// How much later each of the others comes: a refusal is remembered for some of them.
 const APART_NS: u64 = 1_000_000;
 
-/// Every kind of limit, and none that refills while a test runs.
-pub static POLICY: LazyLock<Desired> = LazyLock::new(|| {
-    policies::policy(
-        r#"
+/// The policies of inputs.
+pub static POLICIES: LazyLock<[Desired; 3]> =
+    LazyLock::new(|| [EVERY_KIND, SHARED, WINDOWS].map(policies::policy));
+
+/// How many of [`POLICIES`] decide alike whatever the time is. Windows begin when the kernel's clock says so.
+pub const TIMELESS: usize = 2;
+
+/// Every kind of limit of sources and services, and none that refills while a test runs.
+const EVERY_KIND: &str = r#"
 [host]
 link = false
 [source]
@@ -39,28 +44,95 @@ total = ["400 packets/day"]
 name = "web"
 match = { protocol = "tcp", ports = [80, 443] }
 per_source = ["6 syns/day"]
-"#,
-    )
-});
+"#;
 
-/// The link of an input, and its frames: the first byte says which link, and before each frame stands its length in two bytes.
-pub fn frames(input: &[u8]) -> (Link, Vec<&[u8]>) {
-    let Some((first, mut rest)) = input.split_first() else { return (Link::Ethernet, Vec::new()) };
+/// Limits that several share: those of users, of prefixes, of services by destination, of the host.
+const SHARED: &str = r#"
+[host]
+link = false
+total = ["900 packets/day"]
+[source]
+limits = ["72 packets/day", "8 syns/day"]
+new_sources_per_cpu = 10000000
+ladder = { ipv4 = ["/27 x2", "/24 x4"], ipv6 = ["/60 x2", "/56 x4"] }
+
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+total = ["300 packets/day"]
+
+[[service]]
+name = "anycast"
+match = { protocol = "udp", ports = [53], destinations = ["10.10.0.0/16", "2001:db8::/33"] }
+per_source = ["20 packets/day"]
+
+[[service]]
+name = "one"
+match = { protocol = "udp", ports = [53], destinations = ["10.10.0.15", "2001:db8::1"] }
+total = ["200 packets/day"]
+
+[[service]]
+name = "web"
+match = { protocol = "tcp", ports = [80], destinations = ["10.0.0.0/8", "2001:db8::/32"] }
+per_source = ["6 syns/day"]
+
+[[service]]
+name = "pieces"
+match = { protocol = "fragments" }
+total = ["60 packets/day"]
+
+[[user]]
+name = "acme"
+sources = ["198.51.100.0/24", "2001:db8::/48"]
+network = ["100 packets/day", "9 syns/day"]
+
+[[user]]
+name = "globex"
+sources = ["198.51.100.128/25"]
+network = ["40 packets/day"]
+"#;
+
+/// Windows of sources, of a service and of users, of each algorithm that packets can be counted by.
+const WINDOWS: &str = r#"
+[host]
+link = false
+[source]
+limits = ["30 packets/day fixed-window", "8 syns/day sliding-window", "13000 bytes/day burst 13000"]
+new_sources_per_cpu = 10000000
+
+[[service]]
+name = "dns"
+match = { protocol = "udp", ports = [53] }
+per_source = ["12 packets/day sliding-window-weighted", "20 packets/day"]
+
+[[user]]
+name = "acme"
+sources = ["198.51.100.0/24", "2001:db8::/48"]
+network = ["50 packets/day", "40 packets/day sliding-window", "6 syns/day fixed-window"]
+"#;
+
+/// The link of an input, the number of its policy, and its frames: the lowest bit of the first byte says which link, the others say which policy, and
+/// before each frame stands its length in two bytes.
+pub fn frames(input: &[u8]) -> (Link, usize, Vec<&[u8]>) {
+    let Some((first, mut rest)) = input.split_first() else { return (Link::Ethernet, 0, Vec::new()) };
     let mut frames = Vec::new();
     while let Some((len, behind)) = rest.split_first_chunk::<2>() {
         let (frame, next) = behind.split_at(behind.len().min(u16::from_be_bytes(*len) as usize));
         frames.push(frame);
         rest = next;
     }
-    (if first & 1 == 0 { Link::Ethernet } else { Link::Ip }, frames)
+    let link = if first & 1 == 0 { Link::Ethernet } else { Link::Ip };
+    (link, usize::from(first >> 1) % POLICIES.len(), frames)
 }
 
 thread_local! {
-    /// The limiter alone, and behind the express lane: made once, because making the tables costs more than an input.
-    static HOSTS: [Memory; 2] = [false, true].map(|express| {
-        let host = Memory::reusable(&POLICY, lists::effective(listed()));
-        host.express.set(express);
-        host
+    /// For each policy the limiter alone, and behind the express lane: made once, because making the tables costs more than an input.
+    static HOSTS: [[Memory; 2]; 3] = POLICIES.each_ref().map(|policy| {
+        [false, true].map(|express| {
+            let host = Memory::reusable(policy, lists::effective(listed()));
+            host.express.set(express);
+            host
+        })
     });
 }
 
@@ -75,11 +147,11 @@ fn listed() -> Lists {
 
 /// Every frame ends for exactly one reason, whatever is in it, and in the express lane as it would have ended behind it.
 pub(super) fn run(input: &[u8]) {
-    HOSTS.with(|hosts| judge(hosts, input));
+    let (link, policy, frames) = frames(input);
+    HOSTS.with(|hosts| judge(&hosts[policy], link, &frames));
 }
 
-fn judge(hosts: &[Memory; 2], input: &[u8]) {
-    let (link, frames) = frames(input);
+fn judge(hosts: &[Memory; 2], link: Link, frames: &[&[u8]]) {
     for host in hosts {
         host.empty();
         host.link.set(link);
@@ -113,21 +185,22 @@ mod tests {
 
     #[test]
     fn tables_that_were_emptied_judge_as_new_ones_do() {
-        let again = Memory::reusable(&POLICY, lists::effective(listed()));
-        again.express.set(true);
+        let hosts = POLICIES.each_ref().map(|policy| Memory::reusable(policy, lists::effective(listed())));
         for input in super::super::corpus::inputs(super::super::Target::Packets) {
-            let (link, frames) = frames(&input);
+            let (link, policy, frames) = frames(&input);
+            let again = &hosts[policy];
+            again.express.set(true);
             // Twice as many, so that most limits are spent.
             let frames = frames.repeat(2);
-            let new = Memory::new(&POLICY, lists::effective(listed()));
+            let new = Memory::new(&POLICIES[policy], lists::effective(listed()));
             new.express.set(true);
-            for host in [&new, &again] {
+            for host in [&new, again] {
                 host.link.set(link);
             }
             again.empty();
             let (counted, sum, sources) = outcome(&new, &frames);
             assert_eq!(again.decided(), 0);
-            assert_eq!(outcome(&again, &frames), (counted, sum, sources));
+            assert_eq!(outcome(again, &frames), (counted, sum, sources));
             assert_eq!(again.decided() as u64, sum);
         }
     }

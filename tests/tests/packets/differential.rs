@@ -9,7 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use ratelimit_common::abi::{ListEntry, Reason, list};
+use ratelimit_common::abi::{ListEntry, Reason, Verdict, counter::Fate, list};
 use ratelimit_ebpf::frame::Link;
 use ratelimit_tests::{
     cpus,
@@ -17,7 +17,10 @@ use ratelimit_tests::{
         ACK, ARP, ICMP, ICMPV6, IPV4, IPV6, Ipv4, Ipv6, QINQ, SYN, TCP, UDP, VLAN, ethernet, extension,
         fragment, icmp, tag, tcp, udp,
     },
-    fuzz::packets,
+    fuzz::{
+        answers::{self, Input},
+        packets,
+    },
     loaded::Loaded,
     memory::Memory,
     policies,
@@ -232,27 +235,73 @@ fn host_and_kernel_agree_when_destinations_decide_which_service_a_packet_is_for(
 /// The kernel's test facility takes no frame that is shorter.
 const SHORTEST: usize = 14;
 
-#[test]
-fn host_and_kernel_agree_on_the_frames_of_the_fuzzers_corpus() {
-    cpus::stay_on(0);
-    // Guests have executables only.
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join("packets");
+/// The inputs of a fuzz target; none in guests, which have executables only.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     if !corpus.exists() && std::env::var_os("RATELIMIT_GUEST").is_some() {
-        return;
+        return Vec::new();
     }
     let mut paths: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    let inputs: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
-    for (link, framing) in [(Link::Ethernet, Framing::Ethernet), (Link::Ip, Framing::Ip)] {
-        let host = Memory::new(&packets::POLICY, Lists::new());
-        host.link.set(link);
-        let mut kernel = Loaded::new(&packets::POLICY).for_framing(framing);
-        let of_link = inputs.iter().map(|input| packets::frames(input)).filter(|(one, _)| *one == link);
-        for frame in of_link.flat_map(|(_, frames)| frames).filter(|frame| frame.len() >= SHORTEST) {
-            assert_eq!(host.run(frame), kernel.run(frame), "{link:?}: {frame:02x?}");
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn host_and_kernel_agree_on_the_frames_of_the_fuzzers_corpus() {
+    cpus::stay_on(0);
+    let inputs = corpus("packets");
+    for (number, policy) in packets::POLICIES.iter().enumerate().take(packets::TIMELESS) {
+        for (link, framing) in [(Link::Ethernet, Framing::Ethernet), (Link::Ip, Framing::Ip)] {
+            let host = Memory::new(policy, Lists::new());
+            host.link.set(link);
+            let mut kernel = Loaded::new(policy).for_framing(framing);
+            kernel.set_lists(Lists::new());
+            let inputs = inputs.iter().map(|input| packets::frames(input));
+            let inputs = inputs.filter(|(one, policy, _)| (*one, *policy) == (link, number));
+            for frame in inputs.flat_map(|(_, _, frames)| frames).filter(|frame| frame.len() >= SHORTEST) {
+                assert_eq!(host.run(frame), kernel.run(frame), "policy {number}, {link:?}: {frame:02x?}");
+            }
+            assert_eq!(host.counters(), kernel.counters(), "policy {number}, {link:?}");
         }
-        assert_eq!(host.counters(), kernel.counters(), "{link:?}");
     }
+}
+
+#[test]
+fn host_and_kernel_send_and_mark_the_same_for_the_fuzzers_corpus() {
+    cpus::stay_on(0);
+    let inputs = corpus("answers");
+    let inputs: Vec<Input<'_>> = inputs.iter().filter_map(|input| Input::read(input)).collect();
+    let (mut sent, mut marked) = (0, 0);
+    for (number, policy) in answers::POLICIES.iter().enumerate().take(answers::TIMELESS) {
+        // The budget of rejections refills within a second, and the host's clock stands still.
+        let mut policy = policy.clone();
+        policy.policy.prefilter.rejections = policy.policy.prefilter.new_sources;
+        let policy = &policy;
+        for (link, framing) in [(Link::Ethernet, Framing::Ethernet), (Link::Ip, Framing::Ip)] {
+            let mut kernel = Loaded::new(policy).for_framing(framing);
+            kernel.set_lists(answers::listed());
+            let mut host = answers::host(policy, (0, false));
+            let of_policy = |input: &&Input<'_>| (input.link, input.policy) == (link, number);
+            // The kernel of a test has no sockets, and its interface has room and no tags outside of frames.
+            for input in inputs.iter().filter(of_policy).map(Input::without_sockets) {
+                answers::set(&mut host, &input);
+                for frame in input.all_frames().filter(|frame| frame.len() >= SHORTEST) {
+                    let end = host.end(frame);
+                    let written = host.sent.take().pop().or(host.painted.take().pop());
+                    let ours = (end.verdict, written.unwrap_or_else(|| frame.to_vec()));
+                    assert_eq!(
+                        ours,
+                        kernel.rewrite(frame),
+                        "policy {number}, {link:?}: {end:?}, {frame:02x?}"
+                    );
+                    sent += usize::from(end.verdict == Verdict::Reply);
+                    marked += usize::from(end.fate == Fate::Marked);
+                }
+            }
+        }
+    }
+    println!("{sent} replies, {marked} marked");
+    assert!(inputs.is_empty() || (sent > 0 && marked > 0), "nothing was written");
 }
 
 fn agree(policy: &str, framing: Framing, unreachable: &[&str]) {

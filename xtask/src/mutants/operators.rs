@@ -121,13 +121,13 @@ impl Operators<'_> {
     }
 }
 
-/// Whether an attribute is `#[test]`, `#[cfg(test)]` or `#[cfg(target_arch = "bpf")]`.
+/// Whether an attribute is `#[test]`, `#[cfg(test)]`, `#[cfg(target_arch = "bpf")]`, or lets nothing but tests and a feature for them have an item.
 fn is_apart(attribute: &syn::Attribute) -> bool {
     let condition = match &attribute.meta {
-        syn::Meta::List(list) if list.path.is_ident("cfg") => list.tokens.to_string(),
+        syn::Meta::List(list) if list.path.is_ident("cfg") => list.tokens.to_string().replace(' ', ""),
         _ => return attribute.path().is_ident("test"),
     };
-    ["test", "target_arch = \"bpf\""].contains(&condition.as_str())
+    ["test", "target_arch=\"bpf\"", "any(test,feature=\"testbed\")"].contains(&condition.as_str())
 }
 
 /// Returns an item as it stands in the text.
