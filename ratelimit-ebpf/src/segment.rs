@@ -66,10 +66,10 @@ impl Segment {
         u32::from_be(self.header[1])
     }
 
-    /// Whether the segment may be answered: it closes nothing, and a reply would go to one host.
+    /// Whether the segment may be answered: it closes nothing, and a reply would go to one host and come from one.
     #[inline(always)]
     pub(crate) fn answerable(&self) -> bool {
-        self.flags() & (FIN | RST) == 0 && self.source.is_one_host()
+        self.flags() & (FIN | RST) == 0 && self.source.is_one_host() && self.destination.is_one_host()
     }
 
     /// The lower eight flags.

@@ -26,7 +26,7 @@ pub use listener::CookieListener;
 pub use options::Offer;
 pub use synack::MAX_GROWTH;
 
-use network_types::{eth::EthHdr, tcp::TcpHdr};
+use network_types::tcp::TcpHdr;
 use ratelimit_common::abi::{Clock, Policy, Reason, Verdict, policy::NO_TCP_OPTIONS};
 
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
     limit::{self, Sender, Stages},
     notes::{parse_again, parse_tcp_again, take},
     packet::{Packet, Transport},
-    reply::{ReplyFrame, Wire},
+    reply::{ReplyFrame, Wire, is_of_group},
     segment::Segment,
     tables::{Relay, Successor, TailCallContext},
     verdict::conclude,
@@ -156,9 +156,8 @@ fn reply<W: Sockets>(
     if !wire.answers() {
         return None;
     }
-    // A frame to a multicast group: the stack does not accept a SYN from it either, and an answer would have the group as its source.
-    // (A view of one byte would suffice, but does not compile to a comparison that the verifier recognizes.)
-    if frame.view::<{ EthHdr::LEN }>(0)?.u8::<0>() & 1 != 0 {
+    // The stack does not accept a SYN from such a frame either, and an answer would have the group as its source, or go to all of it.
+    if is_of_group(frame)? {
         return None;
     }
     let syn = Segment::read(frame, packet)?;

@@ -7,7 +7,6 @@
 mod icmp;
 mod rst;
 
-use network_types::eth::EthHdr;
 use ratelimit_common::{
     abi::{Clock, Verdict, counter::Fate},
     limit::gcra,
@@ -18,7 +17,7 @@ use crate::{
     frame::Frame,
     notes::{parse_again, take},
     packet::Transport,
-    reply::{ICMP, ReplyFrame, Wire},
+    reply::{ICMP, ReplyFrame, Wire, is_of_group},
     segment::Segment,
     tables::{CpuBudget, Tables},
     verdict::count,
@@ -44,9 +43,8 @@ fn answer<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option
     }
     let packet = parse_again(frame, wire).ok()?;
     let frame = &wire.reread(frame);
-    let to_group = frame.view::<{ EthHdr::LEN }>(0)?.u8::<0>() & 1 != 0;
     let destination = packet.destination(frame)?;
-    if to_group || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
+    if is_of_group(frame)? || packet.fragment || !packet.source.is_one_host() || !destination.is_one_host() {
         return None;
     }
     // Taken before anything is written: most packets of a flood end here.

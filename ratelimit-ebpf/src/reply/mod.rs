@@ -37,6 +37,16 @@ pub trait Wire: Notes {
     fn mark(&self, network_at: usize, family: Family, dscp: u32) -> bool;
 }
 
+/// Whether a frame was sent to a group of neighbours, or names a group as its sender: a reply would come from a group, or go to all of it. `None` if there is no
+/// Ethernet header. (A view of one byte would suffice, but does not compile to a comparison that the verifier recognizes.)
+#[inline(always)]
+pub(crate) fn is_of_group(frame: &Frame<'_>) -> Option<bool> {
+    let header = frame.view::<{ EthHdr::LEN }>(0)?;
+    let (to, from) =
+        (header.u8::<{ offset_of!(EthHdr, dst_addr) }>(), header.u8::<{ offset_of!(EthHdr, src_addr) }>());
+    Some((to | from) & 1 != 0)
+}
+
 /// A reply whose words are in [`Notes`]: the stack of a kernel program is too small for them. Words are in memory
 /// order; the Ethernet header and its tags are still those of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,6 +95,7 @@ impl<'f> Request<'f> {
         );
         assert_eq!(reply[12..at], asked[12..at], "tags and type stay");
         assert_eq!(asked[0] & 1, 0, "an answer to what a group of neighbours was sent");
+        assert_eq!(asked[6] & 1, 0, "an answer to a group of neighbours");
         let (source, destination) = self.ends();
         assert!(is_one_host(source), "an answer to {source:?}");
         let ip = &reply[at..];
@@ -174,6 +175,7 @@ impl<'f> Request<'f> {
         let longest = self.frame.len() + MAX_GROWTH as usize;
         assert!(reply.len() <= longest, "an answer of {} bytes for {}", reply.len(), self.frame.len());
         let answer = self.answered(reply, TCP);
+        assert!(is_one_host(self.ends().1), "an answer from {:?}", self.ends().1);
         assert_eq!((&answer[..2], &answer[2..4]), (&syn[2..4], &syn[..2]), "ports change places");
         assert_eq!((four(answer, 4), four(answer, 8)), (cookie, four(syn, 4).wrapping_add(1)));
         assert_eq!((usize::from(answer[12]), answer[13]), (answer.len() / 4 * 16, SYN | ACK));

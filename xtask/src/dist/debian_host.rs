@@ -24,9 +24,10 @@ pub(super) const NEEDS: [Need; 6] = [
     Need::Executable { name: "mount", package: "mount" },
 ];
 
-/// The Debian release that is installed; the next constant has its further packages. They include rpm, so that packages of both kinds can be installed.
+/// The Debian release that is installed; the next constant has its further packages. They include rpm, so that packages of both kinds can be installed, and a
+/// store with a server of names that knows it.
 const SUITE: &str = "bookworm";
-const INCLUDED: &str = "systemd,systemd-sysv,dbus,iproute2,rpm";
+const INCLUDED: &str = "systemd,systemd-sysv,dbus,iproute2,rpm,redis-server,dnsmasq-base";
 
 /// The network namespace of the host in the container; the next constant has that of the sender.
 const EDGE: &str = "ratelimit-dist-edge";
@@ -161,14 +162,47 @@ impl DebianHost {
         Ok(())
     }
 
+    /// Asks one of the listeners, and returns its whole answer.
+    fn ask(&self, port: u16, path: &str) -> Result<String> {
+        self.run(&format!(
+            "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf \"GET {path} HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n\" >&3 && cat <&3'"
+        ))
+    }
+
+    /// Starts a Redis, and a server of names that alone knows where it is. Returns the name.
+    pub(super) fn start_store(&self) -> Result<&'static str> {
+        self.run("systemctl disable --now redis-server || true")?;
+        self.run("systemd-run --unit store /usr/bin/redis-server --save ''")?;
+        self.run(
+            "systemd-run --unit names /usr/sbin/dnsmasq --keep-in-foreground --user=root --no-resolv --no-hosts --bind-interfaces \
+             --listen-address=127.0.0.1 --address=/store.test/127.0.0.1",
+        )?;
+        self.run("rm -f /etc/resolv.conf && echo nameserver 127.0.0.1 > /etc/resolv.conf")?;
+        Ok("store.test")
+    }
+
+    /// Waits until the front is connected to the store.
+    pub(super) fn must_reach_store(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let metrics = self.ask(9464, "/metrics").unwrap_or_default();
+            if metrics.lines().any(|line| line == "ratelimit_store_up 1") {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let journal = self.run("journalctl --no-pager -n 30 -u ratelimit -u 'ratelimit-front@*'")?;
+                bail!("the store is not reached by its name; the journal ends with:\n{journal}");
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Checks that the listeners answer, from a process of another user without rights, and that `ratelimit status` has no warnings.
     pub(super) fn must_answer(&self, when: &str) -> Result<()> {
         for (port, path, answer) in
             [(8080, "/v1/check?user=u&api=search", "200 OK"), (9464, "/metrics", "ratelimit_")]
         {
-            let said = self.run(&format!(
-                "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && printf \"GET {path} HTTP/1.1\\r\\nhost: x\\r\\nconnection: close\\r\\n\\r\\n\" >&3 && cat <&3'"
-            ))?;
+            let said = self.ask(port, path)?;
             ensure!(said.contains(answer), "port {port} {when}: {said}");
         }
         let user = self.run("id -u ratelimit")?;

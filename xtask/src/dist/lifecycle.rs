@@ -62,6 +62,16 @@ pub(super) fn check(dist: &Path, release: &Release, before: &Before) -> Result<(
     replace(&host, "/root/current.deb", "the second upgrade")?;
     host.must_answer("after the second upgrade")?;
 
+    say("store: the front looks its name up at a server of names");
+    let store = host.start_store()?;
+    let with_store = format!("{POLICY}[cluster]\nredis = \"redis://{store}\"\n");
+    fs::write(host.root.join("etc/ratelimit/policy.toml"), with_store)?;
+    host.run("systemctl restart ratelimit")?;
+    host.must_reach_store()?;
+    host.must_answer("with a store")?;
+    fs::write(host.root.join("etc/ratelimit/policy.toml"), POLICY)?;
+    host.run("systemctl restart ratelimit")?;
+
     say("watchdog: a daemon that hangs is started again, protected all the while");
     let drop_in = host.root.join("etc/systemd/system/ratelimit.service.d");
     fs::create_dir_all(&drop_in)?;
