@@ -47,6 +47,8 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
             soak::SYSCTL,
             Need::Executable { name: "tcpdump", package: "tcpdump" },
             Need::Executable { name: "tshark", package: "tshark" },
+            // The documentation adds somebody to the group of those who may ask.
+            Need::Executable { name: "adduser", package: "adduser" },
         ],
     ]
     .concat();
