@@ -113,6 +113,49 @@ fn every_policy_in_the_documentation_is_accepted() {
     assert!(seen >= 26, "{seen} policies were found");
 }
 
+#[test]
+fn the_tests_that_notice_the_19_faults_are_there() {
+    let page = read("docs/decisions/0048-tests-that-bite.md");
+    let table = page.split("| fault | put into | noticed by |").nth(1).expect("the table");
+    let table = table.split("\n\n").next().unwrap_or_default();
+    let sources = sources();
+    let mut seen = 0;
+    for test in inline_code(table).filter(|code| code.contains("::tests::")) {
+        let (modules, name) = test.rsplit_once("::").expect("a path");
+        let of_test = |(module, text): &(String, String)| {
+            format!("{modules}::").starts_with(&format!("{module}::"))
+                && text.contains(&format!("fn {name}("))
+        };
+        assert!(sources.iter().any(of_test), "the page names the test {test}, and the code does not have it");
+        seen += 1;
+    }
+    assert_eq!((table.lines().filter(|line| line.starts_with("| ")).count(), seen), (19, 20));
+}
+
+/// The modules of the product and their texts, tests included; a file `mod.rs` is the module of its folder.
+fn sources() -> Vec<(String, String)> {
+    let mut sources = Vec::new();
+    for package in ["common", "ebpf", "user"] {
+        let mut folders = vec![(root().join(format!("ratelimit-{package}/src")), Vec::new())];
+        while let Some((folder, modules)) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+                let mut below: Vec<String> = modules.clone();
+                if name != "mod" {
+                    below.push(name);
+                }
+                if path.is_dir() {
+                    folders.push((path, below));
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    sources.push((below.join("::"), fs::read_to_string(path).unwrap()));
+                }
+            }
+        }
+    }
+    sources
+}
+
 /// The words of a command as a shell would split them, up to a comment.
 fn shell_words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut started) = (Vec::new(), String::new(), false, false);

@@ -17,6 +17,8 @@ use ratelimit_common::abi::{
     service::{HOST_TOTAL, PORT_SLOTS},
 };
 
+use ratelimit_common::abi::user::MAX_USERS;
+
 use super::*;
 use crate::{config, policy::Policy};
 
@@ -207,7 +209,10 @@ fn prefixes_answer_before_sources_only_where_packets_weigh_alike() {
 fn a_user_that_is_new_begins_full_and_others_go_on() {
     let with = |names: &[&str]| {
         let user = |(at, name): (usize, &&str)| {
-            format!("[[user]]\nname = \"{name}\"\nsources = [\"192.0.{at}.0/24\"]\nnetwork = [\"10/s\"]\n")
+            let (high, low) = (at / 256, at % 256);
+            format!(
+                "[[user]]\nname = \"{name}\"\nsources = [\"10.{high}.{low}.0/24\"]\nnetwork = [\"10/s\"]\n"
+            )
         };
         let users: String = names.iter().enumerate().map(user).collect();
         policy(&format!("[source]\nlimits = [\"1000/s\"]\n{users}"))
@@ -223,6 +228,16 @@ fn a_user_that_is_new_begins_full_and_others_go_on() {
     assert_eq!(third.names.users.of("c"), Some(2), "an index that nobody had");
     assert_eq!((&third.new_users[..], &third.new_user_windows[..]), (&[2][..], &[8, 9, 10, 11][..]));
     assert_eq!(follow(&third, &["b", "c"]).new_users, [0_u32; 0]);
+    // Where every index is taken, a new user gets the one that another leaves in the same step, and nothing of what that one had spent.
+    let crowd: Vec<String> = (0..MAX_USERS).map(|at| format!("u{at}")).collect();
+    let mut names: Vec<&str> = crowd.iter().map(String::as_str).collect();
+    let before = desired(&with(&names), &FACTS, 1, None);
+    let left = before.names.users.of("u7").unwrap() as u32;
+    names[7] = "c";
+    let after = follow(&before, &names);
+    assert_eq!(after.names.users.of("c"), Some(left as usize), "the index that u7 had");
+    let windows: Vec<u32> = (4 * left..4 * left + 4).collect();
+    assert_eq!((&after.new_users[..], &after.new_user_windows[..]), (&[left][..], &windows[..]));
 }
 
 #[test]
