@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Make it for one kind of machine only
     #[arg(long, value_name = "MACHINE", value_parser = Machine::NAMES)]
     only: Option<String>,
+    /// Look for advisories in this local clone of RustSec's database, instead of fetching it
+    #[arg(long, value_name = "DIR")]
+    advisories: Option<PathBuf>,
     /// Take the static binaries that are there already
     #[arg(long)]
     no_build: bool,
@@ -73,7 +76,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         setup::ensure(&needs, install)?;
     }
     unit::check()?;
-    crate::deny::check()?;
+    crate::deny::check(options.advisories.as_deref())?;
     let release = Release::of_checkout()?;
     let dist = workspace::target_dir().join("dist");
     start_over(&dist)?;
