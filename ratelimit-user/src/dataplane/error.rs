@@ -17,6 +17,9 @@ fn mebibytes(sources: u32) -> u64 {
     (u64::from(sources) * SOURCE_BYTES).div_ceil(1 << 20)
 }
 
+/// The capabilities that loading programs and making maps takes.
+pub(super) const FOR_PROGRAMS: &str = "CAP_BPF and CAP_NET_ADMIN";
+
 /// A failure of the data plane.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
@@ -33,10 +36,12 @@ pub enum DataplaneError {
         missing: String,
     },
     /// The kernel refused an action with EPERM.
-    #[error("the kernel refused {action} (EPERM); the process needs CAP_BPF and CAP_NET_ADMIN")]
+    #[error("the kernel refused {action} (EPERM); the process needs {needed}")]
     NotPermitted {
         /// What was tried.
         action: String,
+        /// Names of the capabilities that it takes.
+        needed: &'static str,
     },
     /// The kernel is older than the programs need.
     #[error("needs kernel {}.{} or newer, this is {found}", .floor.0, .floor.1)]

@@ -66,9 +66,10 @@ impl Tap {
     /// Listens to interfaces.
     pub fn open(interfaces: &[Interface]) -> Result<Self, DataplaneError> {
         let failed = |errno: Errno| match errno {
-            Errno::EPERM | Errno::EACCES => {
-                DataplaneError::NotPermitted { action: "listening to an interface".to_owned() }
-            }
+            Errno::EPERM | Errno::EACCES => DataplaneError::NotPermitted {
+                action: "listening to an interface".to_owned(),
+                needed: "CAP_NET_RAW",
+            },
             errno => DataplaneError::Io {
                 action: "listening to an interface".to_owned(),
                 source: io::Error::from(errno),

@@ -85,19 +85,20 @@ pub(super) fn start(
     let claim = pins.claim()?;
     follow_renamed(&pins)?;
     // This is read after the claim: a failed start must not remove what another daemon has made meanwhile.
-    let found = Found { ours: pins.layouts()?.contains(&layout), guarded: attach::guarded_already(&pins)? };
+    let before =
+        PinnedBefore { ours: pins.layouts()?.contains(&layout), guarded: attach::guarded_already(&pins)? };
     let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, release, &keeper.kept);
     match started {
         Ok(started) => started.into_host(options, version, reader, keeper),
         Err(failure) => {
-            undo(&pins, layout, &found);
+            undo(&pins, layout, &before);
             Err(failure)
         }
     }
 }
 
 /// What was pinned before a start.
-struct Found {
+struct PinnedBefore {
     /// Whether there were maps of our layout.
     ours: bool,
     /// Names of the interfaces that had a program of ours.
@@ -295,14 +296,14 @@ fn recall_lists(
 }
 
 /// Removes what a failed start has made: the program on interfaces that had none, and the maps.
-fn undo(pins: &PinDir, layout: Layout, found: &Found) {
+fn undo(pins: &PinDir, layout: Layout, before: &PinnedBefore) {
     let linked = pins.linked_interfaces().unwrap_or_default();
-    for name in linked.iter().filter(|name| !found.guarded.contains(*name)) {
+    for name in linked.iter().filter(|name| !before.guarded.contains(*name)) {
         if let Err(error) = pins.remove_link(name) {
             log::warning(format!("{error}: the program of a start that failed stays on {name}"));
         }
     }
-    if !found.ours && pins.maps(layout).exists() {
+    if !before.ours && pins.maps(layout).exists() {
         if let Err(error) = pins.remove_maps(layout) {
             log::warning(error);
         }

@@ -15,7 +15,7 @@ use ratelimit_common::abi::{
 use super::{KernelMaps, take_map};
 use crate::dataplane::{
     DataplaneError,
-    error::whole_chain,
+    error::{FOR_PROGRAMS, whole_chain},
     framing::Framing,
     ip_programs::IpPrograms,
     kept::KeptVariables,
@@ -246,7 +246,10 @@ fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
     if let EbpfError::MapError(MapError::CreateError { name, io_error }) = error {
         match io_error.raw_os_error() {
             Some(libc::EPERM) => {
-                return DataplaneError::NotPermitted { action: format!("to make map {name}") };
+                return DataplaneError::NotPermitted {
+                    action: format!("to make map {name}"),
+                    needed: FOR_PROGRAMS,
+                };
             }
             Some(libc::ENOMEM | libc::E2BIG) => return DataplaneError::NoMemory { sources },
             _ => {}
@@ -259,7 +262,10 @@ fn load_error(error: &EbpfError, sources: u32) -> DataplaneError {
 fn verifier_error(error: &ProgramError) -> DataplaneError {
     if let ProgramError::LoadError { io_error, verifier_log } = error {
         if io_error.raw_os_error() == Some(libc::EPERM) {
-            return DataplaneError::NotPermitted { action: "to load the program".into() };
+            return DataplaneError::NotPermitted {
+                action: "to load the program".into(),
+                needed: FOR_PROGRAMS,
+            };
         }
         let log = verifier_log.to_string();
         let line = log
