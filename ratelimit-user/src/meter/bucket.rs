@@ -15,7 +15,7 @@ use super::Counting;
 pub(super) const WORDS: usize = 2;
 
 /// The largest number up to which every integer is a double.
-pub(super) const MOST_EXACT: u64 = (1 << 53) - 1;
+const MOST_EXACT: u64 = (1 << 53) - 1;
 
 /// A token bucket for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,9 @@ impl Counting for RequestBucket {
 
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let charge = units.saturating_mul(self.period_us);
-        words[1] = self.debt(words, now_us).saturating_add(charge).min(self.most_debt());
+        // What a larger limit of the same key has left behind stays owed.
+        let owed = self.debt(words, now_us);
+        words[1] = owed.saturating_add(charge).min(self.most_debt()).max(owed);
         words[0] = words[0].max(now_us);
     }
 

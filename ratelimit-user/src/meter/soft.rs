@@ -4,7 +4,8 @@
 //! level of that bucket does not tell what is above the limit: of 105 a second at a limit of 100 with 10 percent of margin, five are above in every
 //! second. The bucket of the limit alone is charged only with what fits in it; everything else is above the limit.
 
-use super::{Counting, RequestBucket, bucket::MOST_EXACT, with_percent};
+use super::{Counting, RequestBucket, with_percent};
+use crate::policy::largest_burst;
 
 /// Number of words: those of the bucket with the margin, then those of the bucket of the limit alone.
 pub(super) const WORDS: usize = 4;
@@ -26,12 +27,12 @@ pub struct Soft {
 impl Soft {
     /// Makes the buckets of a limit of `own`, with `percent` percent more in the bucket that refuses; `margin` is the most that `percent` may ever be.
     ///
-    /// Where a hundred periods are too many to be counted exactly, the buckets have the limit's own period, and the rate with its margin is rounded down to
+    /// Where a hundred periods are too many for the store to count the burst exactly, the buckets have the limit's own period, and the rate with its margin is rounded down to
     /// whole units in a period. The period does not depend on `percent`, so words keep their unit when that changes.
     pub fn new(own: RequestBucket, percent: u32, margin: u32) -> Self {
-        let largest =
-            u128::from(with_percent(own.capacity(), margin)) * u128::from(own.period_us() * PERIODS);
-        let periods = if largest <= u128::from(MOST_EXACT) { PERIODS } else { 1 };
+        let burst = u128::from(with_percent(own.capacity(), margin));
+        let fits = burst <= largest_burst(u128::from(own.period_us()) * u128::from(PERIODS));
+        let periods = if fits { PERIODS } else { 1 };
         let of = |percent: u32| {
             let (amount, burst) = (own.amount() * periods, own.capacity());
             RequestBucket::new(

@@ -53,7 +53,8 @@ pub use notify::{Notifier, NotifyWay, Occasion, WebhookUrl, WebhookUrlError};
 pub use prefilter::{DEFAULT_NEW_SOURCES, PrefilterError, PrefilterPolicy};
 pub use prefix::{Prefix, PrefixError, TrieKey};
 pub use request_limit::{
-    MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar, log_bytes,
+    MAX_LOG, MAX_REQUEST_LIMITS, MAX_REQUESTS, RequestLimit, RequestLimitError, is_calendar, largest_burst,
+    log_bytes,
 };
 pub use service::{DEFAULT_DSCP, Service, ServiceError};
 pub use services::Services;

@@ -110,7 +110,7 @@ impl RequestLimit {
         if rate.manner.algorithm.keeps_every_one() && most > u128::from(MAX_LOG) {
             return Err(RequestLimitError::TooLongLog { most });
         }
-        let largest = (EXACT - 1) / (u128::from(rate.period.ns()) / 1_000) - SLACK;
+        let largest = largest_burst(u128::from(rate.period.ns()) / 1_000);
         if !window && with_margin(rate.burst) > largest {
             let max = largest * 100 / (100 + u128::from(rate.manner.margin(true)));
             return Err(RequestLimitError::BurstTooLong {
@@ -132,6 +132,11 @@ impl RequestLimit {
     pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
         self.zone == other.zone && self.rate.at_least_as_strict_as(&other.rate)
     }
+}
+
+/// Returns the largest burst, margin included, that a bucket with so many microseconds in a period may have.
+pub fn largest_burst(period_us: u128) -> u128 {
+    ((EXACT - 1) / period_us).saturating_sub(SLACK)
 }
 
 /// Whether the windows of a rate are days or months, which follow a calendar if there is a time zone.

@@ -146,9 +146,13 @@ impl Rules {
         let layouts: Vec<String> = built.iter().map(layout).collect();
         let kind = if api.is_some() { "api" } else { "user" };
         let ancestry = format!("{kind}:{name}");
-        let store_name = format!("{ancestry}:{}", layouts.join(","));
-        let seed = seed(&store_name);
         let without_store = api.map_or(Alone::Share, |api| api.without_store);
+        // Of buckets with a reserve, earlier builds divided the units as well as the period, and cannot read these words: the two count apart.
+        let is_bucket = |limit: &AllowanceLimit| limit.meter.bucket().is_some();
+        let is_other = without_store == Alone::Reserve && built.iter().any(is_bucket);
+        let form = if is_other { "kept-back," } else { "" };
+        let store_name = format!("{ancestry}:{form}{}", layouts.join(","));
+        let seed = seed(&store_name);
         let sharing = api.map_or(Sharing::Lease, |api| api.sharing);
         let alone = match (sharing, self.fleet) {
             (Sharing::Strict | Sharing::Lease, Some(fleet)) => {

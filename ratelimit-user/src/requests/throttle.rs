@@ -134,4 +134,25 @@ mod tests {
         assert_eq!(ask(0), throttled(false, 0, None, 5), "who only looks");
         assert_eq!(ask(1), throttled(true, 0, Some(SECOND), 5));
     }
+    #[test]
+    fn a_key_owes_what_it_was_given_under_whatever_limit_it_comes_again() {
+        const SECOND: u64 = 1_000_000;
+        let (mut cells, hash) = (Cells::new(SHAPE, 1), hash(&KeyHasher::known((1, 2)), b"key"));
+        // A unit costs a second.
+        let mut ask = |limit, quantity| {
+            let terms = ThrottleTerms { limit, interval_ns: SECOND * NS_IN_US, quantity };
+            let ThrottleAnswer { limited, limit: told, remaining, retry_us, reset_us } =
+                terms.answer(|bucket, units| take(&mut cells, hash, bucket, units, SECOND));
+            assert_eq!(told, limit);
+            (limited, remaining, retry_us.map(|retry_us| retry_us / SECOND), reset_us / SECOND)
+        };
+        assert_eq!(ask(0, 0), (false, 0, None, 0), "nothing is asked for, and nothing owed");
+        assert_eq!([ask(0, 1), ask(-1, 0)], [(true, 0, None, 0); 2], "no limit below 1 admits anything");
+        assert_eq!(ask(5, 4), (false, 1, None, 4));
+        assert_eq!(ask(1, 0), (true, 0, Some(3), 4), "more is owed than this limit lets anybody owe");
+        assert_eq!(ask(4, 0), (false, 0, None, 4), "as much is owed as this limit lets anybody owe");
+        assert_eq!(ask(1, 1), (true, 0, Some(4), 4));
+        assert_eq!(ask(0, 0), (true, 0, None, 4), "somebody who owes something is limited by 0");
+        assert_eq!(ask(5, 1), (false, 0, None, 5));
+    }
 }

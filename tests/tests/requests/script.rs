@@ -14,6 +14,7 @@ use ratelimit_user::{
         Fixed, Log, Meter, RequestBucket, Sliding, Soft, Weighted,
         calendar::{Calendar, CalendarUnit},
     },
+    policy::largest_burst,
     store::{
         ask::{Ask, CountedLimit},
         exchange::Entry,
@@ -46,6 +47,16 @@ fn some_limit(rng: &mut Rng) -> CountedLimit {
     let percent = if rng.u32(0..4) == 0 { limit / 4 } else { 0 };
     let (margin, held_back) = if rng.bool() { (percent, 0) } else { (0, percent) };
     let queue = rng.u32(0..4) == 0;
+    // Half of the buckets may be half as large as they may be at all, and half of those have something kept back for hosts without a store.
+    let (is_large, is_kept_back) = (rng.bool(), rng.bool());
+    let some_burst = |rng: &mut Rng, period: u64| match is_large {
+        true => rng.u64(1..=largest_burst(period.into()) as u64 / 2).div_ceil(1 << rng.u32(0..9)),
+        false => rng.u64(1..50),
+    };
+    let kept_back = |rng: &mut Rng, meter: Meter| match is_large && is_kept_back {
+        true => meter.without_parts(rng.u64(0..=500), rng.u64(1..40)),
+        false => meter,
+    };
     let counted = |meter: Meter| match meter {
         Meter::Bucket(_) | Meter::Soft(_) => CountedLimit::plain(meter),
         Meter::Log(_) => CountedLimit {
@@ -57,12 +68,15 @@ fn some_limit(rng: &mut Rng) -> CountedLimit {
     };
     match rng.u32(0..8) {
         7 => {
-            let (amount, burst) = (limit.min(10_000), rng.u64(1..50));
+            let (amount, burst) = (limit.min(10_000), some_burst(rng, period));
             let own = RequestBucket::new(amount, period, burst);
             let soft = Soft::new(own, *rng.choice(&[0, 10, 50]).unwrap(), 50);
-            CountedLimit { queue, ..CountedLimit::plain(Meter::Soft(soft)) }
+            CountedLimit { queue, ..CountedLimit::plain(kept_back(rng, Meter::Soft(soft))) }
         }
-        0 => counted(Meter::Bucket(RequestBucket::new(limit.min(1_000_000), period, rng.u64(1..50)))),
+        0 => {
+            let bucket = RequestBucket::new(limit.min(1_000_000), period, some_burst(rng, period));
+            counted(kept_back(rng, Meter::Bucket(bucket)))
+        }
         1 => CountedLimit {
             queue: true,
             ..CountedLimit::plain(Meter::Bucket(RequestBucket::new(15, SECOND, rng.u64(1..50))))

@@ -55,6 +55,17 @@ proptest! {
 }
 
 #[test]
+fn what_a_larger_limit_has_left_behind_stays_owed_when_a_smaller_one_is_asked() {
+    let month_ns = 2_592_000_000_000_000;
+    let (large, small) = (RequestBucket::new(1_000, month_ns, 10), RequestBucket::new(1_000, SECOND, 1));
+    let mut words = [0; 2];
+    Meter::Bucket(large).charge(&mut words, START, 10);
+    Meter::Bucket(small).charge(&mut words, START, 0);
+    assert_eq!(words, [START, 10 * month_ns]);
+    assert_eq!(Meter::Bucket(large).left(&words, START), 0);
+}
+
+#[test]
 fn a_bucket_may_owe_more_than_doubles_count_and_still_runs_empty() {
     // 5 units, one every 30 days, in ns as callers of the Redis protocol describe limits; and the largest that they may.
     for (period, burst) in [(2_592_000_000_000_000, 5), (i64::MAX as u64 / 40_000, 40_000)] {
@@ -79,9 +90,11 @@ fn a_margin_that_is_too_fine_for_a_large_bucket_is_rounded_down_to_whole_units_i
         (of(soft.whole()), of(soft.own()))
     };
     assert_eq!(numbers("1000/day soft 10%", 10), ((1_100, 1, 1_100), (1_000, 1, 1_000)));
-    assert_eq!(numbers("1001/day soft 1%", 1), ((101_101, 100, 1_011), (100_100, 100, 1_001)));
+    assert_eq!(numbers("501/day soft 1%", 1), ((50_601, 100, 506), (50_100, 100, 501)));
+    assert_eq!(numbers("518/day soft 1%", 1), ((523, 1, 523), (518, 1, 518)));
     assert_eq!(numbers("10001/day soft 1%", 1), ((10_101, 1, 10_101), (10_001, 1, 10_001)));
     // The unit of words is the same while there is no headroom.
     assert_eq!(numbers("10001/day elastic 1%", 0), ((10_001, 1, 10_001), (10_001, 1, 10_001)));
-    assert_eq!(numbers("1041/day elastic 1%", 0).0.1, numbers("1041/day elastic 1%", 1).0.1);
+    assert_eq!(numbers("513/day elastic 1%", 0).0.1, numbers("513/day elastic 1%", 1).0.1);
+    assert_eq!(numbers("514/day elastic 1%", 0).0.1, numbers("514/day elastic 1%", 1).0.1);
 }

@@ -72,8 +72,7 @@ local function bucket_left(l, s, now)
 end
 
 local function bucket_charge(l, s, now, n)
-  -- A bucket that forgets a part of its debt never runs empty, and admits everything.
-  s[2] = min(debt(l, s, now) + n * l.b, max(MOST, l.c * l.b))
+  s[2] = min(debt(l, s, now) + n * l.b, MOST)
   s[1] = max(s[1], now)
 end
 
