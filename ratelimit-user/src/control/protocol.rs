@@ -10,7 +10,7 @@ mod users;
 
 pub use self::{
     lists::{Block, FirstListed},
-    order::{DISK_PATIENCE, Operator, Order},
+    order::{DISK_PATIENCE, MOST_LISTED, Operator, Order},
     reply::{EarlierStats, Reply, StatsReply},
     requests::{DecisionInfo, TestQuestion},
     status::{

@@ -63,19 +63,21 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             start(options, version, reader, keeper).map_err(|failure| hint(failure, &origin, options))?;
         host.in_force.unread = unread.map(|error| Unread::new(&Failure::from(error), true));
         unsaved::say_lost(&options.state, &host.in_force.version);
-        settle(&mut host, &origin, options)?;
+        settle(&mut host, &origin, options).inspect_err(|_| say_limits_stay(&host, &state))?;
         if !damage.is_empty() && origin == ChangeOrigin::Applied {
-            host.in_force.keep_in_force()?;
+            host.in_force.keep_in_force().inspect_err(|_| say_limits_stay(&host, &state))?;
         }
         write_lists_down(&mut host);
         host.conditions.warnings(host.policy()).iter().for_each(log::warning);
         drop(progress);
         let daemon = Arc::new(Daemon::new(host));
         tokio::spawn(server::serve(control, admission, Arc::clone(&daemon)));
-        let keeper = start_front(&daemon, &listeners, options).await?;
+        let keeper = start_front(&daemon, &listeners, options).await;
+        let keeper = keeper.inspect_err(|_| say_limits_stay(&daemon.host(), &state))?;
         tokio::spawn(follow_attacks(Arc::clone(daemon.cell())));
         tokio::spawn(follow_samples(Arc::clone(daemon.cell())));
-        let leases = LeaseThread::begin(daemon.cell())?;
+        let leases = LeaseThread::begin(daemon.cell());
+        let leases = leases.inspect_err(|_| say_limits_stay(&daemon.host(), &state))?;
         daemon.until_stopped(&mut signals, &state).await?;
         // The goodbye may repeat a lease batch that was being sent; a repeated batch counts once.
         leases.end();
@@ -84,6 +86,12 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })
+}
+
+/// Says that the policy is in force although the daemon ends before it has served anybody. Bare interfaces would be worse.
+fn say_limits_stay(host: &Host, state: &StateDir) {
+    let said = host.interfaces.with(|interfaces| interfaces.say_what_stays(state.path()));
+    said.unwrap_or_else(log::warning);
 }
 
 /// The policy that a start goes on with.

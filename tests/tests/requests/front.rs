@@ -485,6 +485,32 @@ fn a_daemon_that_may_not_change_users_hires_a_front_of_another_user() {
 }
 
 #[test]
+fn a_daemon_whose_front_does_not_begin_says_that_the_limits_stay_in_force_and_how_to_end_that() {
+    let edge = Edge::new();
+    edge.write_policy(&policy(&edge));
+    let at = edge.dir().join("front.sock");
+    let supervisor = UnixListener::bind(&at).unwrap();
+    // Whatever this one starts ends before it serves: it takes both messages with sockets, and is gone.
+    let ending = thread::spawn(move || {
+        let (asked, _) = supervisor.accept().unwrap();
+        for _ in 0..2 {
+            invaded::received(&asked).unwrap();
+        }
+    });
+    let output = edge.run_command().args(["--iface", EDGE, "--front"]).arg(&at).output().unwrap();
+    ending.join().unwrap();
+    assert_refused(
+        &output,
+        5,
+        &["the front process has ended before it served anybody: it has closed its stream"],
+    );
+    let log = stderr(&output);
+    assert!(log.contains("edge0 stays protected by the limits in force"), "{log}");
+    assert!(log.contains("to remove the protection: ratelimit detach"), "{log}");
+    assert!(edge.cli(&["detach"]).status.success());
+}
+
+#[test]
 fn a_daemon_whose_supervisor_is_away_starts_the_front_itself_and_says_so() {
     let edge = Edge::new();
     edge.write_policy(&policy(&edge));

@@ -9,6 +9,9 @@ use super::{requests::TestQuestion, users::UserOrder};
 /// How long the daemon waits for a disk at most before it answers an order that changes the block list or the allow list. Callers wait longer.
 pub const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The most prefixes of each list that the dashboard shows.
+pub const MOST_LISTED: u32 = 200;
+
 /// Who gives an order that can cut somebody off, and whether the order is to be obeyed also if it does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -83,7 +86,7 @@ pub enum Order {
     BlockList,
     /// Asks for the first prefixes of both lists, and how many there are.
     Lists {
-        /// The largest number of prefixes to show of each list.
+        /// The largest number of prefixes to show of each list; the dashboard has [`MOST_LISTED`].
         most: u32,
     },
     /// Puts a prefix on the allow list.

@@ -8,14 +8,18 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::Mutex as AsyncMutex, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex as AsyncMutex, Semaphore},
+    time::Instant,
+};
 
 use super::named_files::NamedFiles;
 use crate::{
     compile::lists::Prefix,
-    control::protocol::{Order, Reply},
+    control::protocol::{MOST_LISTED, Order, Reply},
     daemon::{
-        line::message::{FileError, FrontAsks, HostAnswers},
+        line::message::{FileError, FrontAsks, HostAnswers, MetricsPage},
         orders::offenders::follow_offence,
         service::{Daemon, dashboard::HostCamera},
     },
@@ -30,6 +34,10 @@ use crate::{
 /// A camera that was not asked for a picture for this long is dropped, because packets are sampled as long as there is one.
 const PUT_AWAY_AFTER: Duration = Duration::from_secs(3);
 
+/// How many pages of metrics are made or wait for the front to read them. A page grows with what the front reports. A front shares one page among all scrapes
+/// that wait for one, so it asks for the next one when it has read the last.
+const METRICS_AT_A_TIME: usize = 1;
+
 /// Answers questions of the front process, on the daemon's own runtime.
 #[derive(Clone)]
 pub(in crate::daemon) struct DaemonAnswers(Arc<AnswerSources>);
@@ -40,6 +48,8 @@ struct AnswerSources {
     /// Carries out orders and questions of the dashboard, one of each at a time.
     orders: OrderQueues,
     camera: AsyncMutex<Option<HostCamera>>,
+    /// Places of the pages of metrics that wait for the front to read them.
+    pages: Arc<Semaphore>,
     /// When a picture was last asked for.
     pictured: Mutex<Instant>,
     /// Files that the policy named when the sockets were bound.
@@ -66,6 +76,7 @@ impl DaemonAnswers {
             runtime: Handle::current(),
             orders,
             camera: AsyncMutex::default(),
+            pages: Arc::new(Semaphore::new(METRICS_AT_A_TIME)),
             pictured: Mutex::new(Instant::now()),
             bound_with: NamedFiles::of(&policy.clone().moved_to(redis)),
             redis: redis.cloned(),
@@ -82,7 +93,10 @@ impl DaemonAnswers {
     async fn answer_here(self, question: FrontAsks) -> HostAnswers {
         match question {
             FrontAsks::Picture => HostAnswers::Picture(self.picture().await),
-            FrontAsks::Metrics => HostAnswers::Metrics(self.0.daemon.metrics().await),
+            FrontAsks::Metrics => {
+                let place = Arc::clone(&self.0.pages).acquire_owned().await.ok();
+                HostAnswers::Metrics(MetricsPage::new(self.0.daemon.metrics().await, place))
+            }
             FrontAsks::Order { order, from, token } => {
                 HostAnswers::Reply(Box::new(self.order(order, from, token).await))
             }
@@ -150,7 +164,9 @@ impl DaemonAnswers {
             OrderKind::Change if !self.is_operator(token.as_deref()) => {
                 refused("changes need the operator's token")
             }
-            OrderKind::Question | OrderKind::Change => self.0.orders.hand_over(order, from, None).await,
+            OrderKind::Question | OrderKind::Change => {
+                self.0.orders.hand_over(within_bounds(order), from, None).await
+            }
             OrderKind::Other => refused("the dashboard cannot order this"),
         }
     }
@@ -173,6 +189,14 @@ impl DaemonAnswers {
 /// Whether a prefix is narrow enough for one caller. Escalations never have wider ones, but a front that was taken over might send one.
 fn is_a_callers(prefix: &Prefix) -> bool {
     prefix.len() >= if prefix.is_v4() { 24 } else { 48 }
+}
+
+/// Asks for no more than the dashboard shows: answers wait in memory for a front that does not read them.
+fn within_bounds(order: Order) -> Order {
+    match order {
+        Order::Lists { most } => Order::Lists { most: most.min(MOST_LISTED) },
+        order => order,
+    }
 }
 
 /// The kind of an order, as far as the dashboard may give it.
@@ -213,6 +237,10 @@ mod tests {
             operator: Operator { force, ..Operator::default() },
         };
         assert_eq!(kind(&Order::Lists { most: 9 }), OrderKind::Question);
+        assert_eq!(
+            [9, u32::MAX].map(|most| within_bounds(Order::Lists { most })),
+            [9, MOST_LISTED].map(|most| Order::Lists { most })
+        );
         assert_eq!((kind(&block(false)), kind(&block(true))), (OrderKind::Change, OrderKind::Other));
         for order in [
             Order::Rollback { operator: Operator::default() },

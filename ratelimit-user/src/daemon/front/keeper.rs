@@ -137,7 +137,11 @@ impl FrontWatch {
             self.front.0.followed.send_replace(0);
             let why = match ended {
                 Ended::Stopped => return,
-                Ended::By(why) => why,
+                Ended::Gone(how) if serves.is_some() => Failure::new(
+                    how.code,
+                    format!("the front process has ended before it served anybody: {how}"),
+                ),
+                Ended::By(why) | Ended::Gone(why) => why,
             };
             if let Some(serves) = serves.take() {
                 let _gone = serves.send(Err(why));
@@ -170,9 +174,9 @@ impl FrontWatch {
             answer_all(asking, LARGEST_QUESTION, AT_A_TIME, move |question| answers.clone().answer(question));
         let ended = tokio::select! {
             // The streams end with the process; its exit status tells why.
-            _ = asker => Ended::By(worker.why_ended(TO_END).await),
-            _ = answering => Ended::By(worker.why_ended(TO_END).await),
-            failure = worker.wait() => Ended::By(failure),
+            _ = asker => Ended::Gone(worker.why_ended(TO_END).await),
+            _ = answering => Ended::Gone(worker.why_ended(TO_END).await),
+            how = worker.wait() => Ended::Gone(how),
             failure = self.tell(line, serves) => {
                 // This front does not work, and a front that hangs would not end by itself.
                 worker.kill();
@@ -295,7 +299,10 @@ impl FrontWatch {
 enum Ended {
     /// The daemon ends its front, because it ends itself.
     Stopped,
+    /// The daemon ends a front that it cannot start, or that does not do what it is told.
     By(Failure),
+    /// The front has ended, or nonsense has come from it. The failure is how it ended.
+    Gone(Failure),
 }
 
 /// Asks for something that the front has to do, and fails if it is not done in time.

@@ -34,6 +34,7 @@ use crate::{
         },
         state::version::PolicyVersion,
         supervisor_socket::SupervisorSocket,
+        views::shared::Shared,
     },
     failure::{ExitCode, Failure},
     log,
@@ -292,7 +293,8 @@ impl FrontService {
         decisions.engine().set_headroom(has_headroom);
         let sockets = ServedSockets::received(bound, policy.listen()).map_err(Failure::usage)?;
         let line = self.line.clone();
-        let metrics = MetricsSource::new(move || scraped(line.clone()));
+        let scraped_last = Arc::new(Shared::default());
+        let metrics = MetricsSource::new(move || scraped(line.clone(), Arc::clone(&scraped_last)));
         let (gallery, [orders, questions]) = Gallery::of_host(metrics.clone());
         tokio::spawn(show(self.line.clone(), gallery.clone()));
         tokio::spawn(pass_on_orders(self.line.clone(), orders));
@@ -360,12 +362,16 @@ impl FileReader for Elsewhere {
     }
 }
 
-/// Asks the daemon for its metrics.
-async fn scraped(line: HostLine) -> Result<String, String> {
-    match line.ask(FrontAsks::Metrics).await {
-        Some(HostAnswers::Metrics(metrics)) => metrics,
-        _ => Err("the daemon is stopping".to_owned()),
-    }
+/// Asks the daemon for its metrics, once for all scrapes that wait: it makes one page at a time for its front.
+async fn scraped(line: HostLine, last: Arc<Shared<String>>) -> Result<String, String> {
+    let ask = || async {
+        let answer = match line.ask(FrontAsks::Metrics).await {
+            Some(HostAnswers::Metrics(metrics)) => metrics.text,
+            _ => Err("the daemon is stopping".to_owned()),
+        };
+        answer.map_err(|why| Failure::new(ExitCode::Unsupported, why))
+    };
+    last.look(ask).await.map_err(|failure| failure.message)
 }
 
 /// A camera whose pictures the daemon takes.

@@ -41,7 +41,7 @@ impl FrontWorker {
                 Err(_) => Failure::new(ExitCode::Unsupported, "it says something that makes no sense"),
             },
             Self::Hired => {
-                Failure::new(ExitCode::Unsupported, "its stream has; its supervisor's log says why")
+                Failure::new(ExitCode::Unsupported, "it has closed its stream; its supervisor's log says why")
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     control::protocol::{DecisionInfo, Order, Reply, TestQuestion},
@@ -89,11 +90,26 @@ pub(in crate::daemon) enum FrontAsks {
 pub(in crate::daemon) enum HostAnswers {
     Done,
     Picture(Option<String>),
-    Metrics(Result<String, String>),
+    Metrics(MetricsPage),
     Reply(Box<Reply>),
     File(Result<String, FileError>),
     Token(Result<TokenDigest, String>),
     Stamps(Vec<Stamp>),
+}
+
+/// A page of metrics, with the place that it takes in the daemon until it is written to the front.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(in crate::daemon) struct MetricsPage {
+    pub(in crate::daemon) text: Result<String, String>,
+    #[serde(skip)]
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl MetricsPage {
+    pub(in crate::daemon) fn new(text: Result<String, String>, place: Option<OwnedSemaphorePermit>) -> Self {
+        Self { text, _place: place }
+    }
 }
 
 /// The settings that the front begins with, beside the sockets themselves.
@@ -142,24 +158,29 @@ pub(in crate::daemon) struct FrontReport {
 const MOST_WARNINGS: usize = 256;
 /// The most counts of decisions in a report, one for each outcome of each API: about as many as the largest answer has room for.
 const MOST_COUNTS: usize = 1 << 18;
+/// The most counts of how long decisions took: one for each bound.
+const MOST_TIMES: usize = 256;
 /// The longest text in a report, in bytes.
 const LONGEST_TEXT: usize = 4 << 10;
 
 impl FrontReport {
-    /// Returns as much of the report as any front has to report. `status` and metrics show all of it, and a front that was taken over might send millions of
+    /// Returns as much of the report as any front has to report, in no more memory than that takes. `status` and metrics show all of it, and a front that was taken over might send millions of
     /// warnings.
     pub(in crate::daemon) fn within_bounds(mut self) -> Self {
         let requests = &mut self.requests;
         for warnings in [&mut self.warnings, &mut requests.store_warnings] {
             warnings.truncate(MOST_WARNINGS);
+            warnings.shrink_to_fit();
             warnings.iter_mut().for_each(cut);
         }
         requests.decisions.truncate(MOST_COUNTS);
+        requests.decisions.shrink_to_fit();
         for count in &mut requests.decisions {
             cut(&mut count.api);
             cut(&mut count.outcome);
         }
-        requests.decision_times.counts.truncate(MOST_WARNINGS);
+        requests.decision_times.counts.truncate(MOST_TIMES);
+        requests.decision_times.counts.shrink_to_fit();
         if let Some(problem) = &mut requests.store_problem {
             cut(&mut problem.kind);
             cut(&mut problem.sentence);
@@ -174,6 +195,7 @@ fn cut(text: &mut String) {
         end -= 1;
     }
     text.truncate(end);
+    text.shrink_to_fit();
 }
 
 /// A call of the gossip script.
@@ -248,6 +270,8 @@ mod tests {
         let kept = many.within_bounds();
         assert_eq!((kept.warnings.len(), kept.requests.store_warnings.len()), (MOST_WARNINGS, MOST_WARNINGS));
         assert!(kept.warnings.iter().all(|warning| warning.len() == LONGEST_TEXT - 1));
+        assert!(kept.requests.store_warnings.capacity() <= 2 * MOST_WARNINGS);
+        assert!(kept.requests.decisions[0].api.capacity() <= 2 * LONGEST_TEXT);
         assert_eq!(kept.requests.decisions.len(), MOST_COUNTS);
         assert_eq!(kept.requests.decisions[0].api.len(), LONGEST_TEXT);
     }

@@ -24,7 +24,7 @@ use super::{
     patience::OpenAnswer,
 };
 use crate::{
-    control::protocol::{Order, Reply},
+    control::protocol::{MOST_LISTED, Order, Reply},
     failure::ExitCode,
     places::Busy,
     serve::credentials::Token,
@@ -47,8 +47,6 @@ const METRICS: &str = "/metrics";
 const MAX_ORDER: usize = 4 * 1024;
 /// How long an order may take to arrive.
 const ORDER: Duration = Duration::from_secs(5);
-/// The most entries of a list that are sent.
-const MAX_LISTED: u32 = 200;
 /// How long the stream waits for a picture before it sends a sign of life instead.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
@@ -325,9 +323,9 @@ async fn metrics(gallery: &Gallery) -> Result<HttpAnswer, Trouble> {
     Ok(answer)
 }
 
-/// Answers with both lists, each up to [`MAX_LISTED`] entries.
+/// Answers with both lists, each up to [`MOST_LISTED`] entries.
 async fn lists(gallery: &Gallery, from: Option<IpAddr>) -> Result<HttpAnswer, Trouble> {
-    match gallery.ask(Order::Lists { most: MAX_LISTED }, from).await {
+    match gallery.ask(Order::Lists { most: MOST_LISTED }, from).await {
         Reply::Lists(lists) => json(&lists),
         other => told(other),
     }
