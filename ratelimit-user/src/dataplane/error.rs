@@ -18,7 +18,7 @@ fn mebibytes(sources: u32) -> u64 {
 }
 
 /// The capabilities that loading programs and making maps takes.
-pub(super) const FOR_PROGRAMS: &str = "CAP_BPF and CAP_NET_ADMIN";
+pub(super) const FOR_PROGRAMS: &str = "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
 
 /// A failure of the data plane.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +35,8 @@ pub enum DataplaneError {
         /// Names of the missing capabilities.
         missing: String,
     },
-    /// The kernel refused an action with EPERM.
-    #[error("the kernel refused {action} (EPERM); the process needs {needed}")]
+    /// The kernel refused an action that takes capabilities.
+    #[error("the kernel refused {action}; the process needs {needed}")]
     NotPermitted {
         /// What was tried.
         action: String,

@@ -1,16 +1,18 @@
-//! Starts the daemon: from nothing, or from the state that an earlier daemon left, to a policy in force on every interface. If that fails, nothing is changed.
+//! Starts the daemon: from nothing, or from the state that an earlier daemon left, to a policy in force on every interface. If that fails, no interface has a
+//! program that had none. Interfaces that had one keep it, or have been given ours with the new policy.
 
 mod layouts;
 pub(super) mod listeners;
 pub(super) mod progress;
 pub(super) mod readers;
 pub(super) mod rights;
+mod undo;
 
-use std::{collections::BTreeSet, fs::File, sync::Arc, time::Instant};
+use std::{fs::File, sync::Arc, time::Instant};
 
 use ratelimit_common::abi;
 
-use self::layouts::OtherLayouts;
+use self::{layouts::OtherLayouts, undo::Undo};
 use super::{
     attacks::{Attacks, attack::AttackWatch},
     cluster::Cluster,
@@ -66,7 +68,7 @@ struct Started {
     cluster: Option<Cluster>,
 }
 
-/// Puts the policy in force on every interface, or changes nothing.
+/// Puts the policy in force on every interface, or leaves no program on an interface that had none.
 pub(super) fn start(
     options: &Options,
     version: PolicyVersion,
@@ -74,8 +76,7 @@ pub(super) fn start(
     keeper: StateKeeper,
 ) -> Result<Host, Failure> {
     probe::require_rights("loading XDP programs")?;
-    let release = probe::kernel_release();
-    probe::require_kernel(&release)?;
+    probe::require_kernel(&probe::kernel_release())?;
     probe::require_bpffs(&options.pin)?;
     let pins = PinDir::new(&options.pin);
     let policy = version.policy();
@@ -84,25 +85,13 @@ pub(super) fn start(
     let layout = Layout::current(policy.source().table_entries());
     let claim = pins.claim()?;
     follow_renamed(&pins)?;
-    // This is read after the claim: a failed start must not remove what another daemon has made meanwhile.
-    let before =
-        PinnedBefore { ours: pins.layouts()?.contains(&layout), guarded: attach::guarded_already(&pins)? };
-    let started = put_in_force(options, policy, &names, (pins.clone(), claim), layout, release, &keeper.kept);
-    match started {
-        Ok(started) => started.into_host(options, version, reader, keeper),
-        Err(failure) => {
-            undo(&pins, layout, &before);
-            Err(failure)
-        }
+    let mut undo = Undo::note(&pins, layout, &claim)?;
+    let started = put_in_force(options, policy, &names, (pins, claim), layout, &keeper.kept, &mut undo)
+        .and_then(|started| started.into_host(options, version, reader, keeper));
+    if started.is_err() {
+        undo.carry_out();
     }
-}
-
-/// What was pinned before a start.
-struct PinnedBefore {
-    /// Whether there were maps of our layout.
-    ours: bool,
-    /// Names of the interfaces that had a program of ours.
-    guarded: BTreeSet<String>,
+    started
 }
 
 /// Gives the pins of links the names that their interfaces have now.
@@ -122,8 +111,8 @@ fn put_in_force(
     names: &[String],
     (pins, claim): (PinDir, File),
     layout: Layout,
-    release: String,
     kept: &KeptState,
+    undo: &mut Undo,
 ) -> Result<Started, Failure> {
     progress::step("loading the program: the kernel verifies it first");
     let mut others = OtherLayouts::find(&pins, layout)?;
@@ -171,12 +160,20 @@ fn put_in_force(
         others.enforce(&mut maps, &mut lists, &desired)?;
     }
     progress::step("replacing the program of interfaces that are guarded already");
+    undo.links_are_switched();
+    let switching = Instant::now();
     let replace = || attach::replace_all(&mut program, &pins, &guarded);
     let replaced = others.held_while(&mut maps, &mut desired, replace);
     // This happens even after a failure, because links with the new program admit nothing until then.
     others.begin(&pins, &mut maps, policy, &mut desired)?;
     let replaced = replaced?;
     tell_replaced(&replaced, names);
+    if others.lost_sight() {
+        let refused = switching.elapsed().as_secs_f64();
+        log::info(format!(
+            "what limits apply to was refused for {refused:.3} s, while programs were replaced"
+        ));
+    }
     guarded.extend(replaced.guarded);
     let buckets = match (others.lost_sight(), &before) {
         (true, _) => "sources begin spent",
@@ -190,6 +187,7 @@ fn put_in_force(
     let mut enforced = EnforcedPolicy { maps, desired, facts };
     enforced.begin(compiled_for_q8);
     enforced.settle_totals();
+    let release = probe::kernel_release();
     Ok(Started { enforced, program, lists, guarded, names, pins, release, claim, cluster })
 }
 
@@ -293,25 +291,6 @@ fn recall_lists(
     }
     let changes = lists::edited(lists, &edits);
     Ok(maps.change_lists(lists, &changes)?)
-}
-
-/// Removes what a failed start has made: the program on interfaces that had none, and the maps.
-fn undo(pins: &PinDir, layout: Layout, before: &PinnedBefore) {
-    let linked = pins.linked_interfaces().unwrap_or_default();
-    for name in linked.iter().filter(|name| !before.guarded.contains(*name)) {
-        if let Err(error) = pins.remove_link(name) {
-            log::warning(format!("{error}: the program of a start that failed stays on {name}"));
-        }
-    }
-    if !before.ours && pins.maps(layout).exists() {
-        if let Err(error) = pins.remove_maps(layout) {
-            log::warning(error);
-        }
-        // The pin directory is removed only if it is empty.
-        if pins.layouts().is_ok_and(|layouts| layouts.is_empty()) {
-            let _others_there = pins.remove_all_maps();
-        }
-    }
 }
 
 /// Returns the names of the interfaces to guard, each once.

@@ -129,18 +129,26 @@ fn a_start_that_fails_after_it_has_attached_takes_its_program_off_again() {
     let in_the_way = PinDir::new(edge.pin()).link("third0");
     let map: Array<MapData, u32> = Array::create(1, 0).unwrap();
     map.map().pin(&in_the_way).unwrap();
+    // The link of edge0 is switched before the failure, so in the second round it uses the new maps, which stay beside those of before.
     for (layouts, what) in [(1, "maps are kept"), (2, "maps of another layout are there")] {
         let output = edge.run_command().args(["--iface", EDGE, "--iface", "second0"]).output().unwrap();
         assert_refused(&output, 5, &["\"third0\"", "its link"]);
         let log = stderr(&output);
         // `status` names every pin of a link, also the one that is none.
         assert_eq!(guarded(), [EDGE, "third0"], "{what}: {log}");
-        assert_eq!(PinDir::new(edge.pin()).layouts().unwrap().len(), 1, "{what}, {layouts}");
-        edge.rename_layouts(1).unwrap();
+        assert_eq!(PinDir::new(edge.pin()).layouts().unwrap().len(), layouts, "{what}");
+        if layouts == 1 {
+            edge.rename_layouts(1).unwrap();
+        }
     }
     fs::remove_file(in_the_way).unwrap();
     let daemon = edge.start(POLICY);
     assert_eq!(guarded(), [EDGE]);
+    assert_eq!(
+        PinDir::new(edge.pin()).layouts().unwrap().len(),
+        1,
+        "the next start goes on with the new maps"
+    );
     assert!(daemon.terminate().0.success());
 }
 
