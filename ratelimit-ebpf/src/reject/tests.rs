@@ -137,7 +137,7 @@ fn nobody_is_answered_who_cannot_have_asked_or_speaks_of_an_error() {
     let mut to_all = udp([0, 3], 53, 8);
     to_all[0] |= 1;
     assert_eq!(answer(&host, &to_all), None, "to a group of neighbours");
-    let mut from_all = udp([0, 7], 53, 8);
+    let mut from_all = udp([0, 9], 53, 8);
     from_all[6] |= 1;
     assert_eq!(answer(&host, &from_all), None, "it would go to a group of neighbours");
     let mut to_group = udp([0, 4], 53, 8);
