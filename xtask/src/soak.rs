@@ -42,15 +42,22 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("soak: building");
     let mut words = Vec::new();
     if options.earlier {
-        for commit in [earlier::OTHER_LAYOUT, earlier::WITH_LANE, earlier::SAME_LAYOUT] {
+        for (option, commit) in [
+            ("--other", earlier::OTHER_LAYOUT),
+            ("--other", earlier::WITH_LANE),
+            ("--same-layout", earlier::SAME_LAYOUT),
+        ] {
             let built = earlier::build(commit)?;
-            words.extend(["--other".to_owned(), format!("commit {commit}={}", built.display())]);
+            words.extend([option.to_owned(), format!("commit {commit}={}", built.display())]);
         }
     }
     if options.load.is_none() {
         let traced =
             earlier::build_aside(&workspace::root(), "traced", &["--features", "ratelimit-user/trace"])?;
-        words.extend(["--other".to_owned(), format!("another program={} --trace=warn", traced.display())]);
+        words.extend([
+            "--same-layout".to_owned(),
+            format!("another program={} --trace=warn", traced.display()),
+        ]);
     }
     // It is built like the suites, so that neither builds dependencies again.
     let mut cargo = tool::cargo();

@@ -30,8 +30,11 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     build: PathBuf,
     /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
-    #[arg(long, value_name = "NAME=FILE", value_parser = other)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = build_named)]
     other: Vec<Build>,
+    /// The same of a build whose maps have the layout of the build that is soaked: an honest sender loses nothing by it
+    #[arg(long, value_name = "NAME=FILE", value_parser = build_named)]
+    same_layout: Vec<Build>,
     /// Load a service and a host instead: with all there is, or with what is named
     #[arg(long, value_name = "WITH", num_args = 0.., value_delimiter = ',')]
     load: Option<Vec<Load>>,
@@ -41,25 +44,37 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Options { seed, lasts, only, build, other, logs, load: loads } = Options::parse();
+    let Options { seed, lasts, only, build, other, same_layout, logs, load: loads } = Options::parse();
     if let Some(loads) = loads {
         let faults = load(&loads).faults.len();
         println!("{faults} of these are more than docs/sizing.md says");
         return if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     // The build that prints verdicts is made for the soak alone, so this is where it is looked at what it prints.
-    for traced in other.iter().filter(|build| build.words.iter().any(|word| word.starts_with("--trace"))) {
+    for traced in
+        same_layout.iter().filter(|build| build.words.iter().any(|word| word.starts_with("--trace")))
+    {
         if let Err(why) = tracing::lines_come(&traced.path) {
             println!("{why}");
             return ExitCode::FAILURE;
         }
     }
-    let mut builds = vec![Build { name: "this build".to_owned(), path: build, words: Vec::new() }];
+    let mut builds =
+        vec![Build { name: "this build".to_owned(), path: build, words: Vec::new(), same_layout: true }];
     builds.extend(other);
+    builds.extend(same_layout.into_iter().map(|build| Build { same_layout: true, ..build }));
     println!("seed {seed}; the same events come again with --seed {seed}");
     let until = Until::Passed(Duration::from_secs(lasts));
     let calm_ms = if lasts < LONG_S { Plan::SHORT_CALM_MS } else { Plan::CALM_MS };
-    let outcome = soak(Plan { seed, until, calm_ms, builds, only, logs: logs.clone() });
+    let plan = Plan { seed, until, calm_ms, builds, only, logs: logs.clone() };
+    if plan.events().is_empty() {
+        println!(
+            "there is no build for {:?}: other-build takes one with --other, same-layout one with --same-layout",
+            plan.only
+        );
+        return ExitCode::FAILURE;
+    }
+    let outcome = soak(plan);
     print!("{}", outcome.summary);
     if outcome.faults.is_empty() {
         println!("nothing was wrong");
@@ -72,10 +87,11 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn other(text: &str) -> Result<Build, String> {
+/// Reads a build of which nothing is said about its layout.
+fn build_named(text: &str) -> Result<Build, String> {
     let (name, command) =
         text.split_once('=').ok_or_else(|| format!("{text:?} is no build; write NAME=FILE"))?;
     let mut words = command.split(' ').map(str::to_owned);
     let path = words.next().unwrap_or_default().into();
-    Ok(Build { name: name.to_owned(), path, words: words.collect() })
+    Ok(Build { name: name.to_owned(), path, words: words.collect(), same_layout: false })
 }

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::netns::EDGE_V4;
 
-/// What an honest sender may lose where maps begin spent: what it sends while links are switched, and a burst that it did not have.
+/// What an honest sender may lose where maps begin spent: a burst that it did not have. What it sends while links are switched is added to it, for as long as
+/// the daemon says that this took.
 const BURST_LOSS: u64 = 100;
 
 /// How long the kernel may take to free a program that nobody has any more: grace periods, and a work queue that waits for a CPU.
@@ -126,6 +127,7 @@ impl World {
         let way = Way::read(&self.here.edge.wire);
         let lately = way.since(&self.way);
         self.way = way;
+        let refused_s = self.here.refused_s();
         let mut refused = 0;
         for (at, stream) in STREAMS.iter().enumerate() {
             let (sent, arrived) = (self.senders[at].sent(), arrived[at]);
@@ -145,7 +147,7 @@ impl World {
                     self.blame(FOR_MEMORY, for_memory);
                     let may = match cost {
                         HonestCost::Nothing => 0,
-                        HonestCost::Burst => BURST_LOSS,
+                        HonestCost::Burst => BURST_LOSS + (stream.pps as f64 * refused_s).ceil() as u64,
                         HonestCost::Wire => u64::MAX,
                     };
                     if more - in_buffers - for_memory > may {

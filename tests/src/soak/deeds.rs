@@ -50,7 +50,8 @@ impl World {
             Event::SetLimit => self.set_limit(),
             Event::Blocks => self.blocks(),
             Event::TableSize => self.table_size(),
-            Event::OtherBuild => self.other_build(),
+            Event::OtherBuild => self.other_builds(false),
+            Event::SameLayout => self.other_builds(true),
             Event::OtherLayout => self.other_layout(),
             Event::LinkDown => self.link_down(),
             Event::LinkReplaced => self.link_replaced(),
@@ -175,9 +176,11 @@ impl World {
         self.again(end)
     }
 
-    /// Each of the other builds in turn, and this one again.
-    fn other_build(&mut self) -> Result<(), String> {
-        for build in (1..self.plan.builds.len()).chain([0]) {
+    /// Each of the other builds with maps of this layout in turn, or each with maps of another layout; and this one again.
+    fn other_builds(&mut self, same_layout: bool) -> Result<(), String> {
+        let others =
+            (1..self.plan.builds.len()).filter(|build| self.plan.builds[*build].same_layout == same_layout);
+        for build in others.chain([0]).collect::<Vec<_>>() {
             self.say(&format!("  to {}", self.plan.builds[build].name));
             self.end_somehow()?;
             self.nap(300);

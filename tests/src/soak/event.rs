@@ -59,8 +59,10 @@ events! {
     Blocks = "blocks", Nothing;
     /// The table of sources gets another size.
     TableSize = "table-size", Burst;
-    /// Another build takes over, and this one takes over from it.
+    /// A build with maps of another layout takes over, and this one takes over from it.
     OtherBuild = "other-build", Burst;
+    /// Another build with maps of this layout takes over, and this one takes over from it.
+    SameLayout = "same-layout", Nothing;
     /// The maps that a daemon finds are of another layout.
     OtherLayout = "other-layout", Burst;
     /// The interface goes down and up.

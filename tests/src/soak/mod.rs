@@ -58,6 +58,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The events that there are builds for: of `only`, or of all.
+    pub fn events(&self) -> Vec<Event> {
+        let has = |same_layout| self.builds.iter().skip(1).any(|build| build.same_layout == same_layout);
+        let chosen = if self.only.is_empty() { Event::ALL } else { &self.only };
+        let possible = chosen.iter().copied().filter(|event| match event {
+            Event::OtherBuild => has(false),
+            Event::SameLayout => has(true),
+            _ => true,
+        });
+        possible.collect()
+    }
+
     /// How long a soak waits at most between an event and its look, if nobody is in a hurry.
     pub const CALM_MS: u64 = 1_800;
     /// The same for a soak that has minutes: every kind of event is to happen in it.

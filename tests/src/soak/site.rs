@@ -27,6 +27,9 @@ pub(super) const SECOND_V4: &str = "10.98.0.1";
 /// What the disk of the state has room for.
 const DISK: &str = "size=4m";
 
+/// How a daemon says for how long new maps were held.
+const REFUSED: &str = "what limits apply to was refused for ";
+
 /// A program that can be the daemon.
 #[derive(Clone, Debug)]
 pub struct Build {
@@ -36,6 +39,8 @@ pub struct Build {
     pub path: PathBuf,
     /// Words of the command line after `run`.
     pub words: Vec<String>,
+    /// Whether its maps have the layout of those of the build that is soaked.
+    pub same_layout: bool,
 }
 
 /// A daemon that runs.
@@ -70,6 +75,8 @@ pub(super) struct Site {
     pub(super) daemon: Option<Running>,
     pub(super) builds: Vec<Build>,
     log: PathBuf,
+    /// How many bytes of the log were read by [`Site::refused_s`].
+    log_read: usize,
     /// Variables that give its daemon a wall clock of its own.
     clock: Vec<(String, String)>,
     interfaces: Vec<&'static str>,
@@ -100,6 +107,7 @@ impl Site {
             daemon: None,
             builds: builds.to_vec(),
             log,
+            log_read: 0,
             clock: clock.to_vec(),
             interfaces: if both { vec![EDGE, SECOND] } else { vec![EDGE] },
             sources: sources.to_vec(),
@@ -165,6 +173,16 @@ impl Site {
     /// What the daemons of this host have logged.
     pub(super) fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How many seconds the daemons of this host say that they refused what limits apply to, while programs were replaced, since they were asked last.
+    pub(super) fn refused_s(&mut self) -> f64 {
+        let log = self.logged();
+        let new = log.get(self.log_read..).unwrap_or_default();
+        self.log_read = log.len();
+        let refused =
+            new.lines().filter_map(|line| line.split_once(REFUSED)?.1.split(' ').next()?.parse::<f64>().ok());
+        refused.sum()
     }
 
     /// Starts a command without waiting for it.

@@ -126,7 +126,7 @@ impl World {
         let mut world = Self {
             began: Instant::now(),
             marker: here.edge.wire.as_net(|| sender::open(caller)),
-            deck: Deck::new(plan.seed, &plan.only),
+            deck: Deck::new(plan.seed, &plan.events()),
             caller: Caller::start(&here.edge.wire, &signal, CALLER, at(EDGE_V4), Duration::from_millis(100)),
             watch: Watch::start(sinks, &STREAMS, &LIMITS, &signal),
             ticks: TickWatch::start(&signal),

@@ -35,6 +35,9 @@ const PEER: &str = "ratelimit-dist-peer";
 pub(super) const INTERFACE: &str = "edge0";
 const ADDRESS: &str = "10.77.0.1";
 
+/// The capabilities that the unit leaves to the daemon: `CAP_NET_ADMIN`, `CAP_PERFMON` and `CAP_BPF`, as the kernel writes them.
+const DAEMON_CAPABILITIES: u64 = 1 << 12 | 1 << 38 | 1 << 39;
+
 /// How long any step may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -197,7 +200,8 @@ impl DebianHost {
         }
     }
 
-    /// Checks that the listeners answer, from a process of another user without rights, and that `ratelimit status` has no warnings.
+    /// Checks that the listeners answer, from a process of another user without rights, that the daemon has no more rights than its unit leaves it, and that
+    /// `ratelimit status` has no warnings.
     pub(super) fn must_answer(&self, when: &str) -> Result<()> {
         for (port, path, answer) in
             [(8080, "/v1/check?user=u&api=search", "200 OK"), (9464, "/metrics", "ratelimit_")]
@@ -215,6 +219,14 @@ impl DebianHost {
             has("CapEff:\t0000000000000000") && has("CapBnd:\t0000000000000000"),
             "the front {when}: {front}"
         );
+        let daemon = self.run("cat /proc/$(systemctl show -p MainPID --value ratelimit)/status")?;
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            let line = format!("{set}:\t{DAEMON_CAPABILITIES:016x}");
+            ensure!(
+                daemon.lines().any(|found| found == line),
+                "{line} is right for the daemon {when}: {daemon}"
+            );
+        }
         let status: serde_json::Value = serde_json::from_str(&self.run("ratelimit status --output json")?)?;
         ensure!(status["warnings"] == serde_json::json!([]), "status {when}: {}", status["warnings"]);
         // A member of the group may ask the daemon; another user may not.

@@ -17,10 +17,11 @@ ip link set lo up
 printf '[source]\nlimits = ["100000 packets/s burst 200000"]\n' > policy.toml
 (cat policy.toml; echo 'table_entries = 300000') > larger.toml
 printf '[source]\nlimits = ["1 packets/day burst 40"]\n' > spent.toml
-(cat policy.toml; printf '[[service]]\nname = "web"\nmatch = { protocol = "tcp", ports = [80] }\nsyn_cookies = "1 syns/day burst 1"\n') > cookies.toml
+(cat policy.toml; printf '[[service]]\nname = "web"\nmatch = { protocol = "tcp", ports = [7, 80] }\nsyn_cookies = "1 syns/day burst 1"\n') > cookies.toml
 
-# What the daemon has counted under a name, over all reasons: the first number of that name.
-count() { ratelimit stats --state /tmp/state --output json | grep -m 1 "\"$1\":" | grep -o '[0-9]*'; }
+# What the daemon has counted under a name, over all reasons: the first number of that name. `counted` reads it from what `stats` says.
+counted() { grep -m 1 "\"$1\":" | grep -o '[0-9]*'; }
+count() { ratelimit stats --state /tmp/state --output json | counted "$1"; }
 
 # Starts a daemon on the guest's own loopback, with a policy and, unless it is this commit's, a program, and waits until it says that it is ready.
 # The guest as a whole has a limit, and on a busy machine its minutes are short.
@@ -94,6 +95,35 @@ take_over() {
     [ -s pings.txt ] && ! grep -qv '^0$' pings.txt
 }
 
+# A connection that a cookie has made goes on when another build takes over, and a block stays: from this build to one whose maps have the same layout, and
+# back. Whoever is at the other end repeats what it hears.
+connections() {
+    echo 2 > /proc/sys/net/ipv4/tcp_syncookies
+    nc -ll -p 7 -e cat &
+    start cookies.toml || return 1
+    ratelimit block add 198.51.100.0/24 --state /tmp/state || return 1
+    # The first SYN is the kernel's to answer.
+    [ "$(echo first | timeout 60 nc 127.0.0.1 7)" = first ] || { echo "nobody repeats what it hears"; return 1; }
+    from=ratelimit
+    for build in $SAME_LAYOUT ratelimit; do
+        proven=$($from stats --state /tmp/state --output json | counted cookie_valid)
+        rm -f heard.txt; : > heard.txt
+        (echo begun; while [ ! -e taken ]; do sleep 0.5; done; echo ended) | timeout 600 nc 127.0.0.1 7 > heard.txt &
+        speaking=$!
+        until grep -q begun heard.txt; do kill -0 $speaking || return 1; sleep 0.5; done
+        [ "$($from stats --state /tmp/state --output json | counted cookie_valid)" -gt "$proven" ] || { echo "no cookie was needed"; return 1; }
+        kill -9 $pid; wait $pid
+        start cookies.toml $build || return 1
+        touch taken; wait $speaking; rm taken
+        grep -q ended heard.txt || { echo "the connection did not go on under $build"; return 1; }
+        $build block list --state /tmp/state | grep -q 198.51.100.0/24 || { echo "$build does not know the block"; return 1; }
+        echo "$build took over: the connection goes on, the block stays"
+        from=$build
+    done
+    ratelimit detach --state /tmp/state || return 1
+    kill $pid; wait $pid
+}
+
 # A daemon of the same layout goes on with the bucket that this one has begun; one of another layout begins with nothing in it; and this one takes over
 # from both. A ping is two packets of one source.
 upgrade() {
@@ -110,6 +140,7 @@ upgrade() {
     kill $pid; wait $pid
     [ "$(answered 3)" = 3 ] || { echo "pings are not answered without a limiter either"; return 1; }
     [ -z "$(ls /sys/fs/bpf/ratelimit 2> /dev/null)" ] || { ls -R /sys/fs/bpf/ratelimit; return 1; }
+    connections
 }
 
 case "$expect" in
