@@ -172,13 +172,14 @@ impl DebianHost {
         ))
     }
 
-    /// Starts a Redis, and a server of names that alone knows where it is. Returns the name.
+    /// Starts a Redis, and a server of names that alone knows where it is. It says that the name has no IPv6 address: with `--address` it would refuse that
+    /// question, and the resolver of musl waits for another answer then. Returns the name.
     pub(super) fn start_store(&self) -> Result<&'static str> {
         self.run("systemctl disable --now redis-server || true")?;
         self.run("systemd-run --unit store /usr/bin/redis-server --save ''")?;
         self.run(
             "systemd-run --unit names /usr/sbin/dnsmasq --keep-in-foreground --user=root --no-resolv --no-hosts --bind-interfaces \
-             --listen-address=127.0.0.1 --address=/store.test/127.0.0.1",
+             --listen-address=127.0.0.1 --local=/store.test/ --host-record=store.test,127.0.0.1",
         )?;
         self.run("rm -f /etc/resolv.conf && echo nameserver 127.0.0.1 > /etc/resolv.conf")?;
         Ok("store.test")
