@@ -32,7 +32,7 @@ struct Options {
     /// A build that takes over for a while, with words for its `run`: NAME=FILE[ WORD...]; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = build_named)]
     other: Vec<Build>,
-    /// The same of a build whose maps have the layout of the build that is soaked: an honest sender loses nothing by it
+    /// A build that takes over for a while and has the map layout of the soaked build, so that honest senders lose nothing; may be given several times
     #[arg(long, value_name = "NAME=FILE", value_parser = build_named)]
     same_layout: Vec<Build>,
     /// Load a service and a host instead: with all there is, or with what is named
