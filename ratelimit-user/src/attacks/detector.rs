@@ -7,7 +7,8 @@
 //! | for | 2 looks in a row | `[attacks] end_after`, 30 s |
 //!
 //! Packets of blocked sources begin no attack; beyond what was blocked before, they keep one going. A target has one attack at a time, and at most
-//! [`MOST`] services and APIs have one of their own: what is refused elsewhere counts for the host.
+//! [`MOST`] services and APIs have one of their own: what is refused elsewhere counts for the host. Packets of clearly another kind end an attack and
+//! begin the next one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,9 +16,9 @@ use std::{
 };
 
 use super::{
-    AttackReport, AttackTarget, Load, Volume,
-    evidence::Evidence,
-    report::{ReportStep, per_second},
+    AttackReport, AttackTarget, Load,
+    ongoing::{Arrived, Course, Look, Ongoing},
+    report::per_second,
     witness::Witness,
 };
 use crate::{drops::Sighting, policy::AttackPolicy};
@@ -30,8 +31,6 @@ const LOOKS: u32 = 2;
 const MEMORY: f64 = 60.0;
 /// Calm looks that an average needs before a report shows it.
 const ENOUGH: u32 = 5;
-/// Milliseconds between two updates about one attack.
-const UPDATE_MS: u64 = 60_000;
 /// Drop events that are remembered for an attack that begins.
 const RECENT: usize = 512;
 /// Sampled packets that are remembered for an attack that begins.
@@ -59,6 +58,8 @@ pub enum AttackNews {
     Begin(AttackReport),
     /// An attack goes on: once a minute.
     Update(AttackReport),
+    /// An attack is of another kind than it seemed, or has grown tenfold.
+    Change(AttackReport),
     /// An attack is over.
     End(AttackReport),
 }
@@ -67,7 +68,7 @@ impl AttackNews {
     /// Returns the report of the attack.
     pub fn report(&self) -> &AttackReport {
         match self {
-            Self::Begin(report) | Self::Update(report) | Self::End(report) => report,
+            Self::Begin(report) | Self::Update(report) | Self::Change(report) | Self::End(report) => report,
         }
     }
 }
@@ -92,16 +93,6 @@ pub struct SampledPart {
     pub witnesses: Vec<Witness>,
     /// What each weight is multiplied with, because samples were lost.
     pub scale: f64,
-}
-
-/// An attack that goes on.
-#[derive(Debug)]
-struct Ongoing {
-    report: AttackReport,
-    evidence: Evidence,
-    calm_ms: u64,
-    since_update_ms: u64,
-    blocked_before: f64,
 }
 
 /// A target that is not attacked.
@@ -129,13 +120,7 @@ struct Above {
 impl Detector {
     /// Makes a detector from the number of the next attack and the attacks that went on when the daemon before ended.
     pub fn new(next: u64, going_on: Vec<AttackReport>) -> Self {
-        let resumed = |report: AttackReport| {
-            let evidence = Evidence::of(&report);
-            // How much was blocked before the attack is not in the report: none of it counts, or an attack might never end.
-            let blocked_before = f64::INFINITY;
-            let ongoing = Ongoing { report, evidence, calm_ms: 0, since_update_ms: 0, blocked_before };
-            (ongoing.report.summary.target.clone(), ongoing)
-        };
+        let resumed = |report: AttackReport| (report.summary.target.clone(), Ongoing::resume(report));
         Self {
             next,
             ongoing: going_on.into_iter().map(resumed).collect(),
@@ -159,7 +144,7 @@ impl Detector {
     pub fn see(&mut self, sighting: &Arc<Sighting>) {
         let target = self.target_of(sighting.service.as_deref());
         if let Some(ongoing) = self.ongoing.get_mut(&target) {
-            ongoing.evidence.see(sighting);
+            ongoing.see(sighting);
         }
         if self.recent.len() >= RECENT {
             self.recent.pop_front();
@@ -184,7 +169,7 @@ impl Detector {
     pub fn see_samples(&mut self, part: SampledPart) {
         let target = self.target_of(part.service.as_deref());
         if let Some(ongoing) = self.ongoing.get_mut(&target) {
-            ongoing.evidence.see_samples(&part.witnesses, part.scale);
+            ongoing.see_samples(part.clone());
         }
         if !self.is_about_to_begin() {
             self.recent_samples.clear();
@@ -270,11 +255,23 @@ impl Detector {
     ) {
         let threshold = Threshold::of(target, policy, glance.flood);
         if let Some(ongoing) = self.ongoing.get_mut(target) {
-            let (is_over, is_due) = ongoing.add(load, glance, threshold, policy.end_after_ms());
-            if is_over {
-                news.extend(self.ongoing.remove(target).map(|ongoing| AttackNews::End(ongoing.report)));
-            } else if is_due {
-                news.push(AttackNews::Update(ongoing.report.clone()));
+            let end_after_ms = policy.end_after_ms();
+            match ongoing.follow(glance.unix_ms, glance.span_ms, load, threshold, end_after_ms) {
+                Course::Same => {}
+                Course::Due => news.push(AttackNews::Update(ongoing.report.clone())),
+                Course::Changed => news.push(AttackNews::Change(ongoing.report.clone())),
+                Course::Over => {
+                    news.extend(self.ongoing.remove(target).map(|ongoing| AttackNews::End(ongoing.report)));
+                }
+                Course::Another(looks) => {
+                    let next = Ongoing::after(&ongoing.report, self.next, looks, threshold, end_after_ms);
+                    let begun = next.report.clone();
+                    let mut before = std::mem::replace(ongoing, next).report;
+                    let kind = begun.summary.kind.name();
+                    before.close(&format!("attack {} of another kind, {kind}, followed", self.next));
+                    self.next += 1;
+                    news.extend([AttackNews::End(before), AttackNews::Begin(begun)]);
+                }
             }
             return;
         }
@@ -302,23 +299,12 @@ impl Detector {
         let report =
             AttackReport::new(self.next, target.clone(), glance.unix_ms.saturating_sub(span_ms), before);
         self.next += 1;
-        let mut ongoing = Ongoing {
-            evidence: Evidence::of(&report),
-            report,
-            calm_ms: 0,
-            since_update_ms: 0,
-            blocked_before,
-        };
         let recent = self.recent.iter().filter(|sighting| sighting.unix_ms + RECENT_MS >= glance.unix_ms);
-        for sighting in recent.filter(|one| self.begins_with(target, one.service.as_deref())) {
-            ongoing.evidence.see(sighting);
-        }
-        for part in self.recent_samples.iter().filter(|one| self.begins_with(target, one.service.as_deref()))
-        {
-            ongoing.evidence.see_samples(&part.witnesses, part.scale);
-        }
-        let both = Glance { span_ms, ..glance.clone() };
-        ongoing.add(&all, &both, threshold, policy.end_after_ms());
+        let sightings = recent.filter(|one| self.begins_with(target, one.service.as_deref()));
+        let parts = self.recent_samples.iter().filter(|one| self.begins_with(target, one.service.as_deref()));
+        let arrived = Arrived { sightings: sightings.cloned().collect(), parts: parts.cloned().collect() };
+        let look = Look { unix_ms: glance.unix_ms, span_ms, load: all, arrived };
+        let ongoing = Ongoing::begin(report, vec![look], blocked_before, threshold);
         news.push(AttackNews::Begin(ongoing.report.clone()));
         self.ongoing.insert(target.clone(), ongoing);
     }
@@ -334,39 +320,10 @@ impl Calm {
     }
 }
 
-impl Ongoing {
-    /// Adds one look, and returns whether the attack is over and whether an update is due.
-    fn add(&mut self, load: &Load, glance: &Glance, threshold: Threshold, end_after_ms: u64) -> (bool, bool) {
-        let usual = (self.blocked_before * glance.span_ms as f64 / 1_000.0) as u64;
-        let packets = load.blocked.packets.saturating_sub(usual);
-        let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
-        let blocked = Volume { packets, bytes };
-        self.report.add(load, ReportStep { unix_ms: glance.unix_ms, span_ms: glance.span_ms, blocked });
-        self.evidence.conclude(&mut self.report);
-        let refused = load.all_refused().packets + blocked.packets;
-        if threshold.holds(refused, load.passed.packets, glance.span_ms) {
-            self.calm_ms = 0;
-            self.report.last_unix_ms = glance.unix_ms;
-        } else {
-            self.calm_ms += glance.span_ms;
-        }
-        self.since_update_ms += glance.span_ms;
-        let is_due = self.since_update_ms >= UPDATE_MS;
-        if is_due {
-            self.since_update_ms = 0;
-        }
-        let is_over = self.calm_ms >= end_after_ms;
-        if is_over {
-            self.report.close(&format!("calm for {} s", end_after_ms / 1_000));
-        }
-        (is_over, is_due)
-    }
-}
-
 /// The thresholds of one target that its load is compared with.
 #[derive(Clone, Copy, Debug)]
-struct Threshold {
-    per_second: u64,
+pub(super) struct Threshold {
+    pub(super) per_second: u64,
     flood: bool,
 }
 
@@ -378,14 +335,14 @@ impl Threshold {
         }
     }
 
-    fn is_crossed(self, load: &Load, span_ms: u64) -> bool {
+    pub(super) fn is_crossed(self, load: &Load, span_ms: u64) -> bool {
         let refused = load.all_refused().packets;
         let is_large_part = self.flood || refused.saturating_mul(4) >= load.passed.packets;
         per_second(refused, span_ms) >= self.per_second && is_large_part
     }
 
     /// Whether an attack goes on: half of the refused packets per second that begin an attack keep it going.
-    fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
+    pub(super) fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
         let is_large_part = self.flood || refused.saturating_mul(8) >= passed;
         per_second(refused, span_ms).saturating_mul(2) >= self.per_second && is_large_part
     }

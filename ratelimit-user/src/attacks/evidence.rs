@@ -30,6 +30,11 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
+    /// Makes evidence that is counted by samples alone.
+    pub(super) fn of_samples() -> Self {
+        Self::new(CountedBy::Samples)
+    }
+
     fn new(counted_by: CountedBy) -> Self {
         Self {
             counted_by,
@@ -127,14 +132,17 @@ impl Evidence {
         }
     }
 
-    /// Writes the kind of the attack and the senders that were seen into its report.
-    pub(super) fn conclude(&self, report: &mut AttackReport) {
+    /// Writes the kind of the attack and the senders that were seen into its report. A kind that is settled stays.
+    pub(super) fn conclude(&self, report: &mut AttackReport, is_settled: bool) {
         self.tell(report);
         let volumes = |count: &ReasonCount| {
             (count.reason.clone(), Volume { packets: count.packets, bytes: count.bytes })
         };
         let reasons = report.reasons.iter().map(volumes).collect();
-        report.summary.kind = AttackKind::of(&report.summary.target, &reasons, self.senders());
+        let kind = AttackKind::of(&report.summary.target, &reasons, self.senders());
+        if !is_settled || kind.is_like(report.summary.kind) {
+            report.summary.kind = kind;
+        }
     }
 
     /// Writes the lists of sources, prefixes and ports into a report.

@@ -82,15 +82,7 @@ impl AttackKind {
         if matches!(target, AttackTarget::Api(_)) {
             return Self::Requests;
         }
-        let mut packets: Vec<(u64, Option<Self>)> = Vec::new();
-        for (name, volume) in reasons {
-            let kind =
-                Reason::ALL.iter().find(|reason| reason.name() == name).and_then(|reason| told_by(*reason));
-            match packets.iter_mut().find(|(_, other)| *other == kind) {
-                Some((sum, _)) => *sum += volume.packets,
-                None => packets.push((volume.packets, kind)),
-            }
-        }
+        let packets = by_kind(reasons.iter().map(|(name, volume)| (name.as_str(), volume.packets)));
         let most = packets.into_iter().max_by_key(|(sum, _)| *sum).and_then(|(_, kind)| kind);
         match most {
             // Reflectors are untracked sources and answer in fragments, so their ports say more than the reason of the refusal.
@@ -99,6 +91,63 @@ impl AttackKind {
             None => by_senders(senders),
         }
     }
+}
+
+impl AttackKind {
+    /// Whether two kinds may be one attack: a flood from many sources and one from forged sources look alike at times.
+    pub(super) fn is_like(self, other: Self) -> bool {
+        let is_many = |kind| matches!(kind, Self::ManySources | Self::Spoofed);
+        self == other || is_many(self) && is_many(other)
+    }
+
+    /// Whether the packets of one look are clearly of another kind than an attack of this kind: two thirds of them say so.
+    pub(super) fn is_followed_by_another(
+        self,
+        refused: &BTreeMap<&'static str, Volume>,
+        senders: Senders,
+    ) -> bool {
+        if self == Self::Requests {
+            return false;
+        }
+        let packets = by_kind(refused.iter().map(|(name, volume)| (*name, volume.packets)));
+        let whole: u64 = packets.iter().map(|(sum, _)| sum).sum();
+        let is_most = |part: u64, whole: u64| part * 3 > whole * 2;
+        let clear = packets.iter().find(|(sum, _)| is_most(*sum, whole)).and_then(|(_, kind)| *kind);
+        let is_open = |kind: &Option<Self>| matches!(kind, None | Some(Self::Spoofed));
+        let open: u64 = packets.iter().filter(|(_, kind)| is_open(kind)).map(|(sum, _)| sum).sum();
+        let has_samples = senders.samples >= FEW;
+        if self == Self::Reflection && !has_samples {
+            return false;
+        }
+        let is_reflectable = clear == Some(Self::Fragments) || is_most(open, whole);
+        if is_reflectable && has_samples && senders.sources > 2 && senders.reflected * 3 > senders.with_origin
+        {
+            // Between a third and two thirds from ports of reflectors nothing is clear.
+            return is_most(senders.reflected, senders.with_origin) && self != Self::Reflection;
+        }
+        let other = match clear {
+            Some(kind) => kind,
+            None if !is_most(open, whole) || !has_samples => return false,
+            None if is_most(senders.of_two, senders.packets) => Self::OneSource,
+            None if senders.of_two * 3 < senders.packets => Self::ManySources,
+            None => return false,
+        };
+        !other.is_like(self)
+    }
+}
+
+/// Sums up packets by the kind that their reasons decide, if they do.
+fn by_kind<'r>(reasons: impl Iterator<Item = (&'r str, u64)>) -> Vec<(u64, Option<AttackKind>)> {
+    let mut packets: Vec<(u64, Option<AttackKind>)> = Vec::new();
+    for (name, count) in reasons {
+        let kind =
+            Reason::ALL.iter().find(|reason| reason.name() == name).and_then(|reason| told_by(*reason));
+        match packets.iter_mut().find(|(_, other)| *other == kind) {
+            Some((sum, _)) => *sum += count,
+            None => packets.push((count, kind)),
+        }
+    }
+    packets
 }
 
 /// Returns the kind of attack that a reason alone decides, if it does.

@@ -25,6 +25,16 @@ impl Volume {
     }
 }
 
+/// Reasons that refuse packets of senders who are within their own limits.
+const SHARED: [Reason; 6] = [
+    Reason::LimitPrefix,
+    Reason::ServiceTotal,
+    Reason::HostTotal,
+    Reason::LinkCap,
+    Reason::NewSourceBudget,
+    Reason::TableFull,
+];
+
 /// The packets or requests that came in for one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
@@ -43,6 +53,16 @@ impl Load {
     pub fn all_refused(&self) -> Volume {
         let mut all = Volume::default();
         self.refused.values().for_each(|volume| all.add(*volume));
+        all
+    }
+
+    /// Returns the packets that were refused because of an amount that all senders share, so that senders within their own limits lose packets too.
+    pub fn refused_to_all(&self) -> Volume {
+        let mut all = Volume::default();
+        SHARED
+            .iter()
+            .filter_map(|reason| self.refused.get(reason.name()))
+            .for_each(|volume| all.add(*volume));
         all
     }
 

@@ -12,6 +12,7 @@ mod evidence;
 mod frequent;
 mod kind;
 mod load;
+mod ongoing;
 mod report;
 mod target;
 #[cfg(test)]
@@ -22,7 +23,7 @@ mod witness;
 pub use detector::{AttackNews, Detector, Glance, SampledPart};
 pub use kind::AttackKind;
 pub use load::{Load, Tallied, Volume};
-pub use report::{AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
+pub use report::{AttackNow, AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;
 pub use witness::{OriginPort, Witness};

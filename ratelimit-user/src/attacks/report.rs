@@ -36,6 +36,30 @@ pub struct AttackSummary {
     pub peak_bytes_per_second: u64,
     /// Of the refused packets, those that passed because the policy or the service is on trial.
     pub would_drop_packets: u64,
+    /// The last second of the attack.
+    #[serde(flatten)]
+    pub now: AttackNow,
+}
+
+/// The last second of an attack that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttackNow {
+    /// Whether the attack is contained: its senders alone are refused, and no more passes than before it.
+    pub contained: bool,
+    /// Refused packets per second, those of sources blocked since the begin included.
+    pub refused_per_second: u64,
+    /// Passed packets per second.
+    pub passed_per_second: u64,
+}
+
+impl AttackNow {
+    /// Returns how the attack goes: `is contained: 5000 packets/s refused, 120 packets/s pass`.
+    pub fn words(&self, unit: &str) -> String {
+        let Self { contained, refused_per_second, passed_per_second } = self;
+        let verb = if *contained { "is contained" } else { "goes on" };
+        format!("{verb}: {refused_per_second} {unit}/s refused, {passed_per_second} {unit}/s pass")
+    }
 }
 
 /// Everything that is known of one attack.
@@ -154,6 +178,7 @@ impl AttackReport {
                 peak_packets_per_second: 0,
                 peak_bytes_per_second: 0,
                 would_drop_packets: 0,
+                now: AttackNow::default(),
             },
             peak_at: moment::utc_ms(begin_unix_ms),
             reasons: Vec::new(),
@@ -200,6 +225,8 @@ impl AttackReport {
             self.summary.peak_packets_per_second = refused_rate;
             self.peak_at = moment::utc_ms(unix_ms);
         }
+        self.summary.now.refused_per_second = refused_rate;
+        self.summary.now.passed_per_second = passed_rate;
         self.summary.peak_bytes_per_second =
             self.summary.peak_bytes_per_second.max(per_second(bytes, span_ms));
         self.passed_lowest_per_second = self.passed_lowest_per_second.min(passed_rate);
@@ -238,6 +265,7 @@ impl AttackReport {
     pub(super) fn close(&mut self, why: &str) {
         self.summary.end = Some(moment::utc_ms(self.last_unix_ms));
         self.summary.seconds = self.last_unix_ms.saturating_sub(self.begin_unix_ms) / 1_000;
+        self.summary.now = AttackNow::default();
         self.ended_because = Some(why.to_owned());
     }
 
@@ -291,9 +319,16 @@ impl AttackReport {
         )
     }
 
+    /// Returns one sentence about an attack that is told again, with the last entry of its changes.
+    pub fn changed(&self) -> String {
+        let AttackSummary { number, target, kind, .. } = &self.summary;
+        let what = self.changes.last().map_or("", |change| change.what.as_str());
+        format!("attack {number} changed: {} on {target}; {what}", kind.name())
+    }
+
     /// Returns the unit of the counts: packets or requests.
     pub fn unit(&self) -> &'static str {
-        if matches!(self.summary.target, AttackTarget::Api(_)) { "requests" } else { "packets" }
+        self.summary.target.unit()
     }
 }
 

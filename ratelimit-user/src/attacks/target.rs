@@ -26,6 +26,11 @@ impl AttackTarget {
         }
     }
 
+    /// Returns the unit of what hits the target: packets or requests.
+    pub fn unit(&self) -> &'static str {
+        if matches!(self, Self::Api(_)) { "requests" } else { "packets" }
+    }
+
     /// Returns the name of the service or the API; empty for the host.
     pub fn name(&self) -> &str {
         match self {

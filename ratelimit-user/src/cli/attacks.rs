@@ -7,7 +7,7 @@ use super::{
     output::{Output, print, print_json, table},
 };
 use crate::{
-    attacks::{AttackReport, AttackSummary, AttackTarget, CountedBy, Frequency},
+    attacks::{AttackReport, AttackSummary, CountedBy, Frequency},
     control::{
         client::{ask, unexpected},
         protocol::{Order, Reply},
@@ -77,21 +77,18 @@ fn list(attacks: &[AttackSummary]) -> String {
             attack.begin.clone(),
             match &attack.end {
                 Some(_) => format!("{} s", attack.seconds),
+                None if attack.now.contained => format!("contained, {} s", attack.seconds),
                 None => format!("GOES ON, {} s", attack.seconds),
             },
             attack.kind.name().to_owned(),
             attack.target.to_string(),
             attack.refused_packets.to_string(),
             attack.peak_packets_per_second.to_string(),
-            unit(&attack.target).to_owned(),
+            attack.target.unit().to_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = attacks.iter().map(row).collect();
     table(&["number", "begin", "lasted", "kind", "target", "refused", "peak/s", "unit"], &rows)
-}
-
-fn unit(target: &AttackTarget) -> &'static str {
-    if matches!(target, AttackTarget::Api(_)) { "requests" } else { "packets" }
 }
 
 fn text(report: &AttackReport) -> String {
@@ -104,7 +101,7 @@ fn text(report: &AttackReport) -> String {
                 "from {begin} to {end}, {seconds} s; {}",
                 report.ended_because.as_deref().unwrap_or_default()
             ),
-            None => format!("since {begin}, {seconds} s; it goes on"),
+            None => format!("since {begin}, {seconds} s; it {}", report.summary.now.words(unit)),
         },
         format!(
             "refused {} {unit}, {} bytes; peak {} {unit}/s, {} bytes/s at {}",

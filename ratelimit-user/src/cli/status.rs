@@ -90,10 +90,11 @@ fn text(status: &protocol::Status) -> String {
     text.push_str(&format!("attack     {}, {} changes\n", status.attack_state, status.attack_state_changes));
     for attack in &status.attacks.active {
         text.push_str(&format!(
-            "           attack {} goes on: {} on {}; ratelimit attacks show {}\n",
+            "           attack {}: {} on {}, {}; ratelimit attacks show {}\n",
             attack.number,
             attack.kind.name(),
             attack.target,
+            attack.now.words(attack.target.unit()),
             attack.number
         ));
     }

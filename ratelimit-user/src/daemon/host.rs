@@ -118,6 +118,7 @@ impl Host {
     pub(super) fn observe_attacks(&mut self, tallied: Tallied) {
         let flood = self.attack.watch.attack_state() == AttackState::Flood;
         self.attacks.observe(tallied, flood, self.in_force.policy());
+        self.attack.follow(self.attacks.is_any_ongoing());
     }
 
     /// Follows the host's headroom and the kernel's settings. Called once a second.

@@ -7,6 +7,11 @@ use crate::control::protocol::AttacksStatus;
 pub(super) fn register(registry: &Registry, status: &AttacksStatus) -> Result<(), prometheus::Error> {
     for (name, help, value) in [
         ("ratelimit_attacks_active", "Attacks that go on.", status.active.len() as u64),
+        (
+            "ratelimit_attacks_contained",
+            "Attacks that go on and are contained.",
+            status.active.iter().filter(|attack| attack.now.contained).count() as u64,
+        ),
         ("ratelimit_attack_last_number", "Number of the last attack, across restarts.", status.last_number),
         ("ratelimit_attacks_kept", "Reports of attacks that are kept.", status.kept),
     ] {

@@ -69,21 +69,24 @@ pub enum Occasion {
     Begin,
     /// An attack goes on; told once a minute.
     Update,
+    /// An attack is of another kind than it seemed, or has grown tenfold.
+    Change,
     /// An attack is over.
     End,
 }
 
 impl Occasion {
     /// All occasions.
-    pub const ALL: [Self; 3] = [Self::Begin, Self::Update, Self::End];
+    pub const ALL: [Self; 4] = [Self::Begin, Self::Update, Self::Change, Self::End];
     /// The occasions of a notifier whose policy names none.
-    pub const USUAL: [Self; 2] = [Self::Begin, Self::End];
+    pub const USUAL: [Self; 3] = [Self::Begin, Self::Change, Self::End];
 
     /// The word for the occasion, in a policy and in notifications.
     pub fn name(self) -> &'static str {
         match self {
             Self::Begin => "attack_begin",
             Self::Update => "attack_update",
+            Self::Change => "attack_change",
             Self::End => "attack_end",
         }
     }

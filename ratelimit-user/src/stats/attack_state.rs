@@ -1,16 +1,15 @@
-//! The attack state: how hard untracked sources hit the host.
+//! The attack state: how hard the host is hit, in one word.
 //!
-//! The kernel program defends itself without it: budgets and totals refuse untracked sources first. The attack state says in one
-//! word that this is happening. It depends on what untracked sources were refused, never on blocked traffic: an attacker that is blocked
-//! already must not change it.
+//! The kernel program defends itself without it: budgets and totals refuse untracked sources first. The attack state follows from what untracked
+//! sources were refused, and is never `normal` while an attack goes on.
 
 /// The host's attack state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttackState {
-    /// Few refused packets and few new sources.
+    /// No attack goes on, and there are few refused packets and few new sources.
     #[default]
     Normal,
-    /// Many new sources, or a service or the host over its total.
+    /// An attack goes on, or there are many new sources, or a service or the host is over its total.
     Elevated,
     /// Packets of untracked sources are refused in large numbers.
     Flood,
@@ -75,7 +74,10 @@ impl Pressure {
 /// The attack state over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    attack_state: AttackState,
+    /// The attack state that follows from refused packets and new sources.
+    by_pressure: AttackState,
+    /// Whether an attack goes on.
+    is_attacked: bool,
     calm_seconds: u32,
     changes: u64,
 }
@@ -83,7 +85,7 @@ pub struct Watch {
 impl Watch {
     /// The attack state now.
     pub fn attack_state(&self) -> AttackState {
-        self.attack_state
+        if self.is_attacked { self.by_pressure.max(AttackState::Elevated) } else { self.by_pressure }
     }
 
     /// How often the attack state has changed.
@@ -95,20 +97,28 @@ impl Watch {
     #[must_use]
     pub fn after(self, pressure: &Pressure) -> Self {
         let called_for = pressure.calls_for(1);
-        if called_for > self.attack_state {
-            return self.moved_to(called_for);
+        if called_for > self.by_pressure {
+            return self.moved_to(Self { by_pressure: called_for, calm_seconds: 0, ..self });
         }
-        if pressure.calls_for(2) >= self.attack_state {
+        if pressure.calls_for(2) >= self.by_pressure {
             return Self { calm_seconds: 0, ..self };
         }
         if self.calm_seconds + 1 >= CALM_SECONDS {
-            return self.moved_to(self.attack_state.calmer());
+            let by_pressure = self.by_pressure.calmer();
+            return self.moved_to(Self { by_pressure, calm_seconds: 0, ..self });
         }
         Self { calm_seconds: self.calm_seconds + 1, ..self }
     }
 
-    fn moved_to(self, attack_state: AttackState) -> Self {
-        Self { attack_state, calm_seconds: 0, changes: self.changes + 1 }
+    /// The watch once an attack goes on, or none does any more.
+    #[must_use]
+    pub fn with_attack(self, is_attacked: bool) -> Self {
+        self.moved_to(Self { is_attacked, ..self })
+    }
+
+    fn moved_to(self, next: Self) -> Self {
+        let is_change = next.attack_state() != self.attack_state();
+        Self { changes: self.changes + u64::from(is_change), ..next }
     }
 }
 
@@ -159,6 +169,18 @@ mod tests {
             AttackState::Elevated,
             "nor does it let it relax"
         );
+    }
+
+    #[test]
+    fn the_attack_state_is_not_normal_while_an_attack_goes_on() {
+        let attacked = Watch::default().with_attack(true);
+        assert_eq!((attacked.attack_state(), attacked.changes()), (AttackState::Elevated, 1));
+        let attacked = after(attacked, &[QUIET; 50]);
+        assert_eq!((attacked.attack_state(), attacked.changes()), (AttackState::Elevated, 1));
+        let flood = after(attacked, &[FLOOD]);
+        assert_eq!(flood.with_attack(true).attack_state(), AttackState::Flood);
+        let over = after(flood, &[QUIET; 20]).with_attack(false);
+        assert_eq!((over.attack_state(), over.changes()), (AttackState::Normal, 4));
     }
 
     #[test]

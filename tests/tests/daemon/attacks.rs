@@ -148,7 +148,15 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
         let series = "ratelimit_top_dropped_packets_per_second{service=\"game\",source=\"10.99.0.66\"} ";
         http_get(&edge, "/metrics").contains(series).then_some(())
     });
-    assert_answer(&edge.cli(&["status"]), 0, &["attack 1 goes on: one_source on service game"]);
+    assert_answer(
+        &edge.cli(&["status"]),
+        0,
+        &["attack     elevated, ", "attack 1: one_source on service game, "],
+    );
+    wait_for("the limit to hold it off", || {
+        stdout(&edge.cli(&["status"])).contains("is contained: ").then_some(())
+    });
+    assert_answer(&edge.cli(&["attacks", "list"]), 0, &["contained, "]);
     assert!(edge.cli(&["block", "add", "192.0.2.0/24", "--for", "1m"]).status.success());
     let before = edge.json(&["attacks", "show", "1"]);
     assert_eq!(before["attack"]["end"], Value::Null, "{before:#}");
@@ -269,7 +277,7 @@ fn a_bad_notifier_changes_nothing_and_a_reload_changes_who_is_told() {
     assert_answer(
         &edge.cli(&["diff", &file]),
         1,
-        &["notify pager added: command /bin/true; on attack_begin, attack_end"],
+        &["notify pager added: command /bin/true; on attack_begin, attack_change, attack_end"],
     );
     daemon.signal("HUP");
     let told = wait_for("the notifier", || {

@@ -247,7 +247,7 @@ fn untracked_sources_that_exceed_a_services_total_are_refused_and_the_attack_sta
     let began = Instant::now();
     let offered = sent(flood(&edge, BAD, EDGE_V4, 60_000, 3.0));
     let took = began.elapsed().as_secs_f64();
-    daemon.wait_for_log("posture normal -> ");
+    daemon.wait_for_log("attack state normal -> ");
     let status = edge.json(&["status"]);
     assert_ne!(status["posture"], "normal", "{status}");
     assert!(status["posture_changes"].as_u64().unwrap() >= 1);

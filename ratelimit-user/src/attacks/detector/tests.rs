@@ -1,7 +1,7 @@
 use ratelimit_common::abi::{Reason, counter::Fate};
 
 use super::*;
-use crate::attacks::{AttackKind, witness::OriginPort};
+use crate::attacks::{AttackKind, Volume, witness::OriginPort};
 
 const HOST: AttackTarget = AttackTarget::Host;
 
@@ -62,6 +62,7 @@ fn words(news: &[AttackNews]) -> Vec<String> {
     let word = |one: &AttackNews| match one {
         AttackNews::Begin(report) => format!("begin {}", report.summary.number),
         AttackNews::Update(report) => format!("update {}", report.summary.number),
+        AttackNews::Change(report) => format!("change {}", report.summary.number),
         AttackNews::End(report) => format!("end {}", report.summary.number),
     };
     news.iter().map(word).collect()
@@ -311,4 +312,126 @@ fn after_a_restart_an_attack_goes_on_under_its_number_or_has_ended_and_is_not_co
     let again = late.clone();
     late.found_at_start(u64::MAX, 300_000);
     assert_eq!(late, again, "what is over stays as it is");
+}
+
+/// Sampled packets for no service: 100 from each of these addresses.
+fn sampled(sources: impl Iterator<Item = u8>) -> SampledPart {
+    let witness = |last| Witness {
+        source: format!("198.51.100.{last}").parse().unwrap(),
+        port: 9,
+        origin: OriginPort { is_udp: true, port: 40_000 },
+        weight: 1,
+    };
+    let witnesses = sources.flat_map(|last| vec![witness(last); 100]).collect();
+    SampledPart { service: None, witnesses, scale: 1.0 }
+}
+
+impl Bench {
+    /// Seconds of refused packets from these sources.
+    fn flood(
+        &mut self,
+        seconds: u32,
+        sources: std::ops::Range<u8>,
+        reason: Reason,
+        refused: u64,
+    ) -> Vec<AttackNews> {
+        let mut news = Vec::new();
+        for _ in 0..seconds {
+            self.detector.see_samples(sampled(sources.clone()));
+            news.extend(self.look(&[(&HOST, load(100, reason, refused))]));
+        }
+        news
+    }
+}
+
+#[test]
+fn a_flood_of_another_kind_is_another_attack() {
+    let mut bench = Bench::new();
+    assert_eq!(words(&bench.flood(20, 1..9, Reason::LimitFragments, 50_000)), ["begin 1"]);
+    assert!(bench.calm(28).is_empty());
+    let news = bench.flood(10, 50..150, Reason::LimitPrefix, 1_200_000);
+    assert_eq!(words(&news), ["end 1", "begin 2"]);
+    let fragments = news[0].report();
+    assert_eq!(
+        (fragments.summary.kind, fragments.summary.refused_packets, fragments.summary.seconds),
+        (AttackKind::Fragments, 1_000_000, 20)
+    );
+    assert_eq!(fragments.sources_seen, 8, "{:?}", fragments.sources);
+    assert_eq!(fragments.ended_because.as_deref(), Some("attack 2 of another kind, many_sources, followed"));
+    let prefix = bench.detector.ongoing().next().unwrap();
+    assert_eq!(
+        (prefix.summary.kind, prefix.summary.refused_packets, prefix.sources_seen),
+        (AttackKind::ManySources, 12_000_000, 100)
+    );
+    assert_eq!(prefix.begin_unix_ms, bench.unix_ms - 10_000);
+}
+
+#[test]
+fn a_report_about_one_source_has_no_sources_of_the_next_attack() {
+    let mut bench = Bench::new();
+    bench.flood(15, 7..8, Reason::LimitPackets, 20_000);
+    let news = bench.flood(6, 50..150, Reason::LimitPackets, 20_000);
+    assert_eq!(words(&news), ["end 1", "begin 2"]);
+    let one = news[0].report();
+    assert_eq!((one.summary.kind, one.sources_seen), (AttackKind::OneSource, 1), "{:?}", one.sources);
+}
+
+#[test]
+fn packets_of_two_kinds_in_turn_are_one_attack() {
+    let mut bench = Bench::new();
+    let mut news = bench.flood(12, 7..8, Reason::LimitPackets, 20_000);
+    for _ in 0..20 {
+        news.extend(bench.flood(4, 50..150, Reason::LimitFragments, 90_000));
+        news.extend(bench.flood(1, 7..8, Reason::LimitPackets, 20_000));
+    }
+    news.retain(|one| !matches!(one, AttackNews::Update(_)));
+    assert_eq!(words(&news), ["begin 1"]);
+    let report = bench.detector.ongoing().next().unwrap();
+    assert_eq!(report.summary.refused_packets, 12 * 20_000 + 20 * (4 * 90_000 + 20_000), "none is lost");
+    assert_eq!(report.summary.kind, AttackKind::OneSource, "the kind that was told stays");
+}
+
+#[test]
+fn an_attack_that_grows_tenfold_is_told_again() {
+    let mut bench = Bench::new();
+    assert_eq!(words(&bench.flood(20, 1..9, Reason::LimitPackets, 5_000)), ["begin 1"]);
+    assert!(bench.flood(5, 1..9, Reason::LimitPackets, 49_000).is_empty());
+    assert_eq!(words(&bench.flood(5, 1..9, Reason::LimitPackets, 50_000)), ["change 1"]);
+    let news = bench.flood(5, 1..9, Reason::LimitPackets, 700_000);
+    assert_eq!(words(&news), ["change 1"]);
+    assert_eq!(
+        news[0].report().changed(),
+        "attack 1 changed: many_sources on the host; the attack grew from 50000 to 700000 packets/s refused"
+    );
+}
+
+#[test]
+fn a_kind_that_was_told_wrongly_is_told_again() {
+    let mut bench = Bench::new();
+    bench.second(&HOST, 100, 5_000);
+    let news = bench.second(&HOST, 100, 5_000);
+    assert_eq!(news[0].report().summary.kind, AttackKind::ManySources, "nothing was sampled yet");
+    let news = bench.flood(20, 7..8, Reason::LimitPackets, 5_000);
+    assert_eq!(words(&news), ["change 1"]);
+    assert_eq!(news[0].report().changes[0].what, "the attack is one_source, not many_sources");
+}
+
+#[test]
+fn an_attack_is_contained_while_only_its_senders_lose() {
+    let mut bench = Bench::new();
+    for _ in 0..10 {
+        bench.second(&HOST, 2_000, 0);
+    }
+    let after = |bench: &mut Bench, load: Load| {
+        (0..5).for_each(|_| drop(bench.look(&[(&HOST, load.clone())])));
+        bench.detector.ongoing().next().unwrap().summary.now
+    };
+    let contained = |bench: &mut Bench, load: Load| after(bench, load).contained;
+    assert!(contained(&mut bench, load(4_000, Reason::LimitPackets, 90_000)));
+    assert!(!contained(&mut bench, load(4_001, Reason::LimitPackets, 90_000)), "more passes than usual");
+    assert!(!contained(&mut bench, load(2_000, Reason::ServiceTotal, 90_000)), "all senders share a total");
+    let trial = Load { waived: Volume { packets: 1, bytes: 1 }, ..load(100, Reason::LimitPackets, 90_000) };
+    assert!(!contained(&mut bench, trial), "what is on trial is not held off");
+    let now = after(&mut bench, Load { passed: Volume { packets: 120, bytes: 1 }, ..blocked(5_700) });
+    assert_eq!(now.words("packets"), "is contained: 5700 packets/s refused, 120 packets/s pass");
 }

@@ -38,7 +38,7 @@ fn what_is_wrong_with_a_notifier_is_said_with_its_line_and_without_secrets() {
         (
             "[[notify]]\nwebhook = \"https://a/\"\non = [\"attack\"]",
             5,
-            "use attack_begin, attack_update, attack_end",
+            "use attack_begin, attack_update, attack_change, attack_end",
         ),
         ("[[notify]]\nwebhook = \"https://a/\"\non = []", 5, "on is empty"),
         ("[[notify]]\nwebhok = \"https://a/\"", 4, "did you mean \"webhook\""),

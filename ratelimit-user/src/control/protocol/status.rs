@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attacks::{AttackKind, AttackTarget},
+    attacks::{AttackKind, AttackNow, AttackTarget},
     headroom::HeadroomReading,
     notify::NotifierStatus,
     policy::changes::PolicyChange,
@@ -216,6 +216,9 @@ pub struct ActiveAttack {
     pub kind: AttackKind,
     /// Packets, or requests of an API, refused so far.
     pub refused_packets: u64,
+    /// The last second of the attack.
+    #[serde(flatten)]
+    pub now: AttackNow,
 }
 
 /// One host's part in its cluster.

@@ -1,4 +1,4 @@
-//! The attack state of this host, concluded once a second from new sources and totals.
+//! The attack state of this host, concluded once a second from new sources, totals and attacks.
 
 use ratelimit_common::abi::{Event, Reason};
 
@@ -25,10 +25,11 @@ struct AttackCounts {
 }
 
 impl AttackWatch {
-    /// Makes a watch that counts from now on.
-    pub(in crate::daemon) fn new(maps: &KernelMaps) -> Result<Self, Failure> {
+    /// Makes a watch that counts from now on. `is_attacked` says whether an attack goes on since before the start.
+    pub(in crate::daemon) fn new(maps: &KernelMaps, is_attacked: bool) -> Result<Self, Failure> {
         let seen = AttackCounts::of(maps)?;
-        Ok(Self { watch: Watch::default(), last_second: Pressure::default(), seen })
+        let watch = Watch::default().with_attack(is_attacked);
+        Ok(Self { watch, last_second: Pressure::default(), seen })
     }
 
     /// Takes in the counts of the last second. `budget` is the number of new sources that a second may have.
@@ -41,22 +42,29 @@ impl AttackWatch {
             over_total: now.over_total - before.over_total,
             budget,
         };
-        let next = self.watch.after(&self.last_second);
-        if next.attack_state() != self.watch.attack_state() {
+        self.go_over_to(self.watch.after(&self.last_second));
+        Ok(())
+    }
+
+    /// Takes in whether an attack goes on.
+    pub(in crate::daemon) fn follow(&mut self, is_attacked: bool) {
+        self.go_over_to(self.watch.with_attack(is_attacked));
+    }
+
+    fn go_over_to(&mut self, next: Watch) {
+        let before = std::mem::replace(&mut self.watch, next);
+        let (from, to) = (before.attack_state().name(), next.attack_state().name());
+        if from != to {
             tracing::warn!(
                 event = "attack_state",
-                from = self.watch.attack_state().name(),
-                to = next.attack_state().name(),
-                "posture {} -> {}: in the last second {} new sources, {} packets of others refused, {} over a total",
-                self.watch.attack_state().name(),
-                next.attack_state().name(),
+                from,
+                to,
+                "attack state {from} -> {to}: in the last second {} new sources, {} packets of others refused, {} over a total",
                 self.last_second.promoted,
                 self.last_second.refused_newcomers,
                 self.last_second.over_total
             );
         }
-        self.watch = next;
-        Ok(())
     }
 }
 

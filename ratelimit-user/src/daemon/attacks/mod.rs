@@ -130,6 +130,10 @@ impl Attacks {
                 Occasion::Begin
             }
             AttackNews::Update(_) => Occasion::Update,
+            AttackNews::Change(_) => {
+                log_attack("attack_change", report, &report.changed());
+                Occasion::Change
+            }
             AttackNews::End(_) => {
                 log_attack("attack_end", report, &report.ended());
                 Occasion::End
@@ -155,6 +159,11 @@ impl Attacks {
     pub(super) fn stop(&mut self) {
         self.keep_ongoing();
         self.records.settle(LAST_WAIT);
+    }
+
+    /// Whether an attack goes on.
+    pub(super) fn is_any_ongoing(&self) -> bool {
+        self.detector.ongoing().next().is_some()
     }
 
     /// Returns all attacks, the newest first.
@@ -188,6 +197,7 @@ impl Attacks {
             target: report.summary.target.clone(),
             kind: report.summary.kind,
             refused_packets: report.summary.refused_packets,
+            now: report.summary.now,
         };
         AttacksStatus {
             active: self.detector.ongoing().map(active).collect(),
@@ -220,7 +230,7 @@ fn superfluous(reports: &BTreeMap<u64, AttackReport>) -> Option<u64> {
     least.or_else(|| reports.values().next()).map(|report| report.summary.number)
 }
 
-/// Logs one line for the begin or the end of an attack.
+/// Logs one line for the begin, a change or the end of an attack.
 fn log_attack(event: &str, report: &AttackReport, sentence: &str) {
     let AttackSummary { number, target, kind, refused_packets, peak_packets_per_second, .. } =
         &report.summary;

@@ -242,11 +242,12 @@ impl Started {
         let held = HeldMaps::open(&self.pins, layout, self.enforced.maps.pinned_inner())?;
         let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
         let requests = Requests::new(&version, options.redis.as_ref());
+        let attacks = Attacks::open(&kept_in, version.policy(), Arc::new(requests.front.clone()))?;
         Ok(Host {
-            attacks: Attacks::open(&kept_in, version.policy(), Arc::new(requests.front.clone()))?,
             requests,
             in_force: PolicyInForce::new(options, version, reader),
-            attack: AttackWatch::new(&self.enforced.maps)?,
+            attack: AttackWatch::new(&self.enforced.maps, attacks.is_any_ongoing())?,
+            attacks,
             drops: Drops::new(self.enforced.maps.take_drops(), trace),
             traffic: Traffic::new(self.enforced.maps.take_samples()),
             enforced: self.enforced,

@@ -41,9 +41,10 @@ function told(one) {
     course(one.timeline),
     el("dl", {},
       el("dt", {}, "Began"), el("dd", {}, day(Date.parse(one.begin))),
+      ...(one.end ? [] : [el("dt", {}, one.contained ? "Contained" : "Goes on"), el("dd", {}, `${rate(one.refused_per_second)} packets/s refused, ${rate(one.passed_per_second)} packets/s pass`)]),
       el("dt", {}, "Peak"), el("dd", {}, `${rate(one.peak_packets_per_second)} packets/s at ${clock(Date.parse(one.peak_at))}, ${bits(one.peak_bytes_per_second * 8)}`),
       el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets)} packets: ${one.reasons.map((reason) => `${words(reason.reason)} ${count(reason.packets)}`).join(", ")}`),
-      el("dt", {}, "Honest traffic"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile`),
+      el("dt", {}, "Passed"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile; whose packets those were is not known`),
       ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports), ...often("From ports", one.source_ports),
       ...(one.changes?.length ? [el("dt", {}, "Meanwhile"), el("dd", {}, one.changes.slice(-5).map((change) => change.what).join("; "))] : [])),
   ];
@@ -64,7 +65,7 @@ export function attacks(all, now, ask) {
     key: String(one.number),
     cells: [
       { key: String(one.number), make: () => el("button", { type: "button", class: "link", onclick: () => show(one.number), "aria-label": `Attack ${one.number}` }, String(one.number)) },
-      day(Date.parse(one.begin)), one.end ? span(one.seconds) : `GOING ON, ${span(one.seconds)}`, words(one.kind), where(one), rate(one.peak_packets_per_second), rate(one.refused_packets)],
+      day(Date.parse(one.begin)), one.end ? span(one.seconds) : `${one.contained ? "contained" : "GOES ON"}, ${span(one.seconds)}`, words(one.kind), where(one), rate(one.peak_packets_per_second), rate(one.refused_packets)],
   })), "No attack has been recorded.");
   const key = JSON.stringify(all.map((one) => [one.number, one.end ?? Math.floor(now / 10000)]));
   const place = byId("attacks-line");

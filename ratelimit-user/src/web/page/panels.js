@@ -47,7 +47,7 @@ export function badges(host, { status, attacks }) {
     wanted.push(status.protected ? ["good", "protected"] : ["bad", "NOT PROTECTED"]);
     wanted.push(status.mode === "monitor" ? ["warn", "monitor: nothing is dropped"] : ["quiet", status.mode]);
     const going = (attacks ?? []).filter((one) => !one.end);
-    if (going.length) wanted.push(["bad", `ATTACK on ${going.map((one) => one.name ?? "the host").slice(0, 3).join(", ")}`]);
+    if (going.length) wanted.push([going.every((one) => one.contained) ? "warn" : "bad", `${going.every((one) => one.contained) ? "contained attack" : "ATTACK"} on ${going.map((one) => one.name ?? "the host").slice(0, 3).join(", ")}`]);
     if (!going.length || status.posture !== "normal") wanted.push([{ normal: "good", elevated: "warn", flood: "bad" }[status.posture] ?? "quiet", { normal: "no attack", elevated: "elevated", flood: "FLOOD" }[status.posture] ?? status.posture]);
     if (status.headroom === "no") wanted.push(["warn", "no headroom"]);
     if (status.unconfirmed) wanted.push(["warn", `unconfirmed policy: back in ${status.unconfirmed.seconds_left} s`]);
