@@ -153,13 +153,9 @@ fn known_reason<T: Leaves, S: Origin>(
         if is_tcp || !tables.weighs_alike() {
             return None;
         }
-        // The express lane may refuse a tracked source that was refused for a shared limit, or, where prefixes are asked first, one that is neither
-        // listed nor proven. A tracked source is on no list, but another source of the same prefilter cell may be.
-        if cause != Some(NegativeCause::Shared)
-            && (listed
-                || !limit::may_ask_prefixes(policy, service)
-                || limit::may_be_proven(tables, hash, now_q8))
-        {
+        // The express lane may refuse a tracked source that was refused for a shared limit, or, where prefixes are asked first, one that is not
+        // listed. A tracked source is on no list, but another source of the same prefilter cell may be.
+        if cause != Some(NegativeCause::Shared) && (listed || !limit::may_ask_prefixes(policy, service)) {
             return None;
         }
         if cause.is_none() {
@@ -167,8 +163,9 @@ fn known_reason<T: Leaves, S: Origin>(
         }
         match limit::spent_for_tracked(tables, policy, service, (len, now_ns)) {
             Known::Spent(reason) => return Some(reason),
-            Known::Left => {}
-            Known::Nothing => return None,
+            // A prefix keeps a part back for proven sources. A source may be proven on one CPU while another still notes down a refusal from before.
+            Known::Left if !limit::may_be_proven(tables, hash, now_q8) => {}
+            Known::Left | Known::Nothing => return None,
         }
     } else {
         if listed {

@@ -27,8 +27,8 @@ pub(crate) type PolicyWords = [u64; size_of::<Policy>() / 8];
 const _: () = assert!(size_of::<Policy>() == size_of::<PolicyWords>() && align_of::<Policy>() <= 8);
 
 /// Two bits for each cell of the prefilter: whether it may be tracked, and whether it may remember something of its sources. All of them fit into a core's
-/// first-level cache, which the cells do not. A bit is set after the state that it stands for was written, and cleared before that state is read again, so that
-/// no cell is ever tracked without its bit; a negative entry may be without its bit for a moment. All bits are set when the program is loaded,
+/// first-level cache, which the cells do not. A bit is set after the state that it stands for was written, and cleared before that state is read again, so a
+/// cell that is tracked, or remembers something, is without its bit for a moment at most: its packets are then judged as those of a source that nothing is known of. All bits are set when the program is loaded,
 /// because it may be loaded onto maps with tracked cells, and with a policy that has entries behind cells without marks.
 #[unsafe(link_section = ".data.TRACKED")]
 #[unsafe(no_mangle)]

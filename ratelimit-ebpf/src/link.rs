@@ -50,7 +50,7 @@ pub fn judge<T: Leaves>(
         Reason::NotIp => LinkKind::NotIp,
         _ => return passes,
     };
-    let now_ns = tables.now_ns(Clock::Coarse);
+    let now_ns = tables.now_ns(Clock::Precise);
     if kind == LinkKind::NeighbourDiscovery
         && let Some(source) = parse::v6_source(frame)
     {

@@ -3,7 +3,8 @@
 use crate::{abi_struct, limit::prefilter::LONGEST_NEGATIVE_ENTRY_Q8};
 
 abi_struct! {
-    /// The switches. Only the daemon writes them, all at once and in the order of the fields: `opens_ns`, which opens the express lane, comes last.
+    /// The switches. Only the daemon writes them. An update of a map copies its fields in no order that one may rely on, so the lane is opened by an update of its own: see
+    /// [`Switches::opening_no_earlier`].
     pub struct Switches: 48 {
         /// Changes of lists keep the express lane closed, for IPv4 and for IPv6, until this monotonic time: see [`lane_opens_ns`]. [`NEVER_NS`]: for good.
         pub lane_from_ns: [u64; 2],
@@ -29,6 +30,13 @@ impl Switches {
         let opens_ns = if self.express == 0 { [NEVER_NS; 2] } else { self.lane_from_ns };
         Self { opens_ns, ..self }
     }
+
+    /// The switches while the lane opens no earlier than it did before: everything else is written with this.
+    #[must_use]
+    pub fn opening_no_earlier(self, before: &Self) -> Self {
+        let later = |family: usize| self.opens_ns[family].max(before.opens_ns[family]);
+        Self { opens_ns: [later(0), later(1)], ..self }
+    }
 }
 
 /// A time that never comes: the express lane stays closed.
@@ -53,6 +61,14 @@ mod tests {
         let open = Switches { express: 1, ..closed }.opening();
         assert_eq!(open.opens_ns, [7, NEVER_NS]);
         assert_eq!(Switches { express: 0, ..open }.opening().opens_ns, [NEVER_NS; 2], "closed again");
+    }
+
+    #[test]
+    fn everything_else_is_written_before_the_lane_opens() {
+        let closed = Switches { lane_from_ns: [7, 9], listed: [1, 0], ..Switches::CLOSED }.opening();
+        let open = Switches { express: 1, totals: 1, listed: [0, 0], ..closed }.opening();
+        assert_eq!(open.opening_no_earlier(&closed), Switches { opens_ns: [NEVER_NS; 2], ..open });
+        assert_eq!(closed.opening_no_earlier(&open), closed, "it closes at once");
     }
 
     #[test]

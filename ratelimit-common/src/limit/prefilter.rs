@@ -35,9 +35,9 @@ mod split_mix;
 pub(super) use self::negative_entry::{TAG_MASK, UNTIL_SHIFT, tag};
 pub use self::{
     negative_entry::{
-        LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD, NEGATIVE_PLACES, NegativeCause, cause_now, denied_by,
-        denied_for_q8, denies, denies_other, is_live, negative_entry, negative_name, negative_place,
-        negative_place_behind, next_step, tag_under, through_this_step,
+        LONGEST_LAG_Q8, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD, NEGATIVE_PLACES, NegativeCause,
+        cause_now, denied_by, denied_for_q8, denies, denies_other, is_live, negative_entry, negative_name,
+        negative_place, negative_place_behind, next_step, tag_under, through_this_step,
     },
     source_hash::{group_hash, hash, hash_v4, hash_v6, secret},
 };

@@ -98,6 +98,8 @@ fn of_remembered<T: Leaves, S: Origin>(
         // There is a note only under policies where nothing else can refuse the packet first.
         NegativeCause::Shared if !packet.is_tcp() && is_tracked(tables, policy, hash, now_q8) => {
             match of_shared(tables, SpentFor::Tracked, policy, packet, (service, hash), now_ns)? {
+                // See the rest of the lane.
+                Reason::LimitPrefix if limit::may_be_proven(tables, hash, now_q8) => None,
                 Reason::LimitPrefix => Some(Reason::LimitPrefix),
                 total => unless_to_be_noted(tables, total, now_ns),
             }

@@ -267,7 +267,8 @@ fn remember_spent<T: Tables>(
     let now_q8 = request.now_q8;
     let tolerance_q8 = policy.aggregation.unproven_tolerance_q8;
     let until_q8 = tables.load(word).wrapping_add(prefix_level.packet_q8).wrapping_sub(tolerance_q8);
-    let until_q8 = negative_cache::remembered_until(policy, now_q8, until_q8);
+    let slack_q8 = tolerance_q8.saturating_sub(prefix_level.packet_q8);
+    let until_q8 = negative_cache::remembered_until(policy.clock(), now_q8, until_q8, slack_q8);
     let negative_entry = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Packets);
     // A note that ends at once is not worth writing: the coarse clock, by which it is read, is behind.
     if prefilter::denies(negative_entry, name, now_q8) {

@@ -34,8 +34,8 @@ pub fn judge<T: Tables>(
             GcraOutcome::Conforms { .. } => {}
             GcraOutcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
             GcraOutcome::Refused => {
-                if let Some(until_q8) = refused_until(seen, limit) {
-                    negative_cache::remember(tables, policy, set, request, until_q8, refusal(limit));
+                if let Some(until) = refused_until(seen, limit) {
+                    negative_cache::remember(tables, policy, set, request, until, refusal(limit));
                 }
                 return refusal(limit);
             }
@@ -142,9 +142,9 @@ pub(super) fn keep_tracked<T: Tables>(tables: &T, set: &LimitSet, request: &Pack
     }
 }
 
-/// When a bucket that refused will first admit the smallest frame, as a time word; `None` if that depends on the packet.
+/// When a bucket that refused will first admit the smallest frame, as a time word, and for how long it fills from then on; `None` if that depends on the packet.
 #[inline(always)]
-fn refused_until(tat_q8: u64, limit: &Limit) -> Option<u64> {
+fn refused_until(tat_q8: u64, limit: &Limit) -> Option<(u64, u64)> {
     if limit.meter == Meter::Syns as u32 || limit.meter == Meter::Fragments as u32 {
         return None;
     }
@@ -153,5 +153,6 @@ fn refused_until(tat_q8: u64, limit: &Limit) -> Option<u64> {
     } else {
         limit.cost_fp
     };
-    Some(tat_q8.wrapping_add(smallest).wrapping_sub(limit.tolerance_q8))
+    let until_q8 = tat_q8.wrapping_add(smallest).wrapping_sub(limit.tolerance_q8);
+    Some((until_q8, limit.tolerance_q8.saturating_sub(smallest)))
 }

@@ -4,7 +4,9 @@ use ratelimit_common::{
     abi::{Clock, LimitSet, Policy, Reason, cell::NEGATIVE_ENTRIES},
     limit::{
         fair, gcra,
-        prefilter::{self, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause, REMEMBERED_BIT},
+        prefilter::{
+            self, LONGEST_LAG_Q8, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PLACES, NegativeCause, REMEMBERED_BIT,
+        },
     },
 };
 
@@ -119,14 +121,14 @@ fn keep<T: Tables>(
     }
 }
 
-/// Remembers that every packet of this source is refused until a time word, or for as long as a negative entry lives.
+/// Remembers that every packet of this source is refused until a time word, or for as long as a negative entry lives. See [`remembered_until`] for the slack.
 #[inline(always)]
 pub(super) fn remember<T: Tables>(
     tables: &T,
     policy: &Policy,
     set: &LimitSet,
     request: &PacketCharge,
-    until_q8: u64,
+    (until_q8, slack_q8): (u64, u64),
     reason: Reason,
 ) {
     if set.prefilter_tolerance_q8 == 0 {
@@ -134,18 +136,27 @@ pub(super) fn remember<T: Tables>(
     }
     let cause =
         if matches!(reason, Reason::LimitBytes) { NegativeCause::Bytes } else { NegativeCause::Packets };
-    let until_q8 = remembered_until(policy, request.now_q8, until_q8);
+    let until_q8 = remembered_until(policy.clock(), request.now_q8, until_q8, slack_q8);
     keep(tables, policy, request.hash, (request.now_q8, until_q8), cause);
 }
 
-/// Until when to remember a refusal that holds until `until_q8`. The coarse clock stands still for many steps of a negative entry, and limits are often
-/// in step with it: at 1000 packets/s the next packet is due at a tick or a moment after it, tick after tick.
+/// Until when to remember a refusal that holds until `until_q8` by the clock that decides. What is remembered is read by the coarse clock.
+///
+/// If the coarse clock decides, it stands still for many steps of a negative entry, and limits are often in step with it: at 1000 packets/s the next
+/// packet is due at a tick or a moment after it, tick after tick.
 #[inline(always)]
-pub(super) fn remembered_until(policy: &Policy, now_q8: u64, until_q8: u64) -> u64 {
-    match policy.clock() {
+pub(super) fn remembered_until(clock: Clock, now_q8: u64, until_q8: u64, slack_q8: u64) -> u64 {
+    match clock {
         Clock::Coarse => prefilter::through_this_step(now_q8, until_q8),
-        Clock::Precise => until_q8,
+        Clock::Precise => ended_early(until_q8, slack_q8),
     }
+}
+
+/// The end of a note that the coarse clock reads, of a refusal by the precise clock: the note is believed for up to a lag longer than it says. From the end of the
+/// refusal on, the bucket fills for `slack_q8` before anything is lost. If that is shorter than the lag, the note ends early by the lag.
+#[inline(always)]
+pub(super) const fn ended_early(until_q8: u64, slack_q8: u64) -> u64 {
+    if slack_q8 >= LONGEST_LAG_Q8 { until_q8 } else { until_q8.wrapping_sub(LONGEST_LAG_Q8) }
 }
 
 /// Remembers that a shared limit refused a source with an entry while it keeps to its own limits, for as long as a negative

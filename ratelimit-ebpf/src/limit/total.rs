@@ -14,7 +14,10 @@ use ratelimit_common::{
     limit::gcra::{self, Start, ahead_q8},
 };
 
-use super::word::{self, Charging, Unmoved};
+use super::{
+    negative_cache::ended_early,
+    word::{self, Charging, Unmoved},
+};
 use crate::{forget::forget, tables::Tables};
 
 /// One total, from the view of this CPU.
@@ -53,7 +56,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         Self { count: forget(self.count, unknown), ..self }
     }
 
-    /// Whether this CPU knows by its own words that nothing is left for a party, nor for any party below it.
+    /// Whether this CPU knows by its own words that nothing is left for a party.
     #[inline(always)]
     pub(super) fn is_spent(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         self.spent_until(tables, len, now_q8, party).is_some()
@@ -67,10 +70,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
             let price = price(len, &total.limit);
             let place = Share::place(index, party);
             let refused_until = tables.load(tables.share_refused_until(self.share, place));
-            // If the bucket refuses tracked sources it refuses all; but a CPU may still hold some in the pool of untracked sources.
-            let untracked = Share::place(index, Party::Untracked);
             if tables.load(tables.share_pool(self.share, place)) < price
-                && (place == untracked || tables.load(tables.share_pool(self.share, untracked)) < price)
                 && ahead_q8(refused_until, now_q8) != 0
             {
                 return Some(refused_until);
@@ -105,8 +105,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
     pub(super) fn stock(&self, tables: &T, len: u64, now_q8: u64, party: Party) -> bool {
         for index in 0..MAX_TOTALS {
             let Some(total) = self.total(index) else { break };
-            let word = || tables.total(self.number, index);
-            if !stock(tables, (len, now_q8), total, word, self.share, Share::place(index, party), party) {
+            if !self.stock_one(tables, (len, now_q8), (index, total), party) {
                 return false;
             }
         }
@@ -123,6 +122,45 @@ impl<'p, T: Tables> TotalView<'p, T> {
         }
     }
 
+    /// Takes a portion of one limit if this CPU needs one for the packet, and returns whether it then holds enough.
+    #[inline(always)]
+    fn stock_one(
+        &self,
+        tables: &T,
+        (len, now_q8): (u64, u64),
+        (index, total): (usize, &Total),
+        party: Party,
+    ) -> bool {
+        let place = Share::place(index, party);
+        let pool = tables.share_pool(self.share, place);
+        let price = price(len, &total.limit);
+        let left = tables.load(pool);
+        if left >= price {
+            return true;
+        }
+        let Some(word) = tables.total(self.number, index) else { return false };
+        let wanted = price.max(total.portion_q8);
+        let tolerance_q8 = match party {
+            Party::Untracked => total.untracked_tolerance_q8,
+            Party::Tracked | Party::Proven => total.limit.tolerance_q8,
+        };
+        let limit = Limit { tolerance_q8, ..total.limit };
+        match word::charge(tables, word, &limit, now_q8, wanted, Start::FULL, Charging::Exchange) {
+            Ok(()) => {
+                tables.store(pool, left + wanted);
+                true
+            }
+            Err(Unmoved::Refused) => {
+                let until_q8 = tables.load(word).wrapping_add(wanted).wrapping_sub(tolerance_q8);
+                // By either clock: a burst that is shorter than the longest lag is rare where the coarse one decides, and then only the lane is used less.
+                let until_q8 = ended_early(until_q8, tolerance_q8.saturating_sub(wanted));
+                tables.store(tables.share_refused_until(self.share, place), until_q8);
+                false
+            }
+            Err(Unmoved::Contended) => false,
+        }
+    }
+
     #[inline(always)]
     fn total(&self, index: usize) -> Option<&'p Total> {
         if (index as u64) < self.count { self.totals.get(index) } else { None }
@@ -132,44 +170,6 @@ impl<'p, T: Tables> TotalView<'p, T> {
 #[inline(always)]
 fn price(len: u64, limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, len) } else { limit.cost_fp }
-}
-
-/// Takes a portion of one limit if this CPU needs one for the packet, and returns whether it then holds enough.
-#[inline(always)]
-fn stock<T: Tables>(
-    tables: &T,
-    (len, now_q8): (u64, u64),
-    total: &Total,
-    word: impl FnOnce() -> Option<T::Word>,
-    share: T::Share,
-    place: usize,
-    party: Party,
-) -> bool {
-    let pool = tables.share_pool(share, place);
-    let price = price(len, &total.limit);
-    let left = tables.load(pool);
-    if left >= price {
-        return true;
-    }
-    let Some(word) = word() else { return false };
-    let wanted = price.max(total.portion_q8);
-    let tolerance_q8 = match party {
-        Party::Untracked => total.untracked_tolerance_q8,
-        Party::Tracked | Party::Proven => total.limit.tolerance_q8,
-    };
-    let limit = Limit { tolerance_q8, ..total.limit };
-    match word::charge(tables, word, &limit, now_q8, wanted, Start::FULL, Charging::Exchange) {
-        Ok(()) => {
-            tables.store(pool, left + wanted);
-            true
-        }
-        Err(Unmoved::Refused) => {
-            let until = tables.load(word).wrapping_add(wanted).wrapping_sub(tolerance_q8);
-            tables.store(tables.share_refused_until(share, place), until);
-            false
-        }
-        Err(Unmoved::Contended) => false,
-    }
 }
 
 /// Takes a portion of the host's total if this CPU needs one for a packet, and returns whether it then holds enough.

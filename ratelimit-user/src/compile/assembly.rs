@@ -164,6 +164,7 @@ fn clock(policy: &Policy, lag_q8: u64) -> Clock {
         .chain(services)
         .chain(users)
         .chain(policy.host().totals())
+        .chain(policy.host().link())
         .filter(|rate| !rate.manner.algorithm.is_window());
     let bears_lag = |limit: Limit| {
         let packet = full_frame_charge(&limit);

@@ -5,7 +5,7 @@ use ratelimit_common::{
     limit::{gcra, rate::Rate},
 };
 
-use super::set::{LARGEST_FRAME, enforced};
+use super::set::{LARGEST_FRAME, enforced, full_frame_charge};
 
 /// The part of a total's burst that CPUs may hold unspent: a sixteenth.
 const HELD_SHARE: u64 = 16;
@@ -47,9 +47,8 @@ pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     let portion_q8 = if portion >= largest { portion } else { 0 };
     let held = if portion_q8 == 0 { 0 } else { pools * (portion_q8 + largest) };
     limit.tolerance_q8 -= held;
-    Total {
-        limit,
-        untracked_tolerance_q8: limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE,
-        portion_q8,
-    }
+    // A burst of a packet or two cannot be divided: then untracked sources may use all of it.
+    let untracked = limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE;
+    let untracked_tolerance_q8 = untracked.max(full_frame_charge(&limit)).min(limit.tolerance_q8);
+    Total { limit, untracked_tolerance_q8, portion_q8 }
 }

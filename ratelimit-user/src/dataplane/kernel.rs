@@ -207,8 +207,9 @@ impl KernelMaps {
         self.lane.close()?;
         let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired, &held_q8));
         if let Err(error) = carried.and_then(|()| self.policy.set(0, inner)) {
-            if let Some(before) = &before {
-                let _written = self.end_overdrafts(before, &desired.changed_totals);
+            if let Some(in_force) = self.policy() {
+                let _written = self.end_overdrafts(&in_force, &desired.changed_totals);
+                let _opened = self.lane.open(&in_force);
             }
             return Err(error);
         }

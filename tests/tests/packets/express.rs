@@ -1,6 +1,9 @@
 //! The express lane in the loaded program: what it repeats, and when it is closed.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    process::Command,
+};
 
 use aya::maps::{Array, Map, MapData};
 use ratelimit_common::abi::{ListEntry, Policy, Reason, Verdict, counter::Fate, list, names};
@@ -356,4 +359,26 @@ fn for_no_service(loaded: &Loaded, reason: Reason) -> u64 {
         .filter(|count| count.service == 0 && count.reason == reason)
         .map(|count| count.counter.packets)
         .sum()
+}
+
+/// The kernel refuses to write into a map that was frozen: BPF_OBJ_GET, then BPF_MAP_FREEZE.
+const FREEZE: &str = "import ctypes, struct, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+path = ctypes.create_string_buffer(sys.argv[1].encode())
+map = call(321, 7, struct.pack('QII', ctypes.addressof(path), 0, 0), 16)
+sys.exit(call(321, 22, struct.pack('I', map), 4))";
+
+#[test]
+fn the_lane_reopens_after_a_refused_change() {
+    let scratch = Scratch::new();
+    let pins = PinDir::new(scratch.pin());
+    let mut loaded = Loaded::pinned(&pins, &policies::policy(LIMITED), 65_536);
+    assert_eq!(lanes(&loaded), [true; 2]);
+    let policy_map = pins.map(Layout::current(65_536), names::POLICY);
+    let frozen = Command::new("python3").args(["-c", FREEZE]).arg(policy_map).status().unwrap();
+    assert!(frozen.success());
+    let (_, maps) = loaded.parts();
+    let refused = maps.set_policy(&policies::after(&["5 packets/s"], 2, None));
+    assert!(refused.is_err());
+    assert_eq!(lanes(&loaded), [true; 2]);
 }

@@ -10,6 +10,7 @@ mod drops;
 mod explanation;
 mod express;
 mod host_pipeline;
+mod ideal;
 mod leases;
 mod object;
 mod prefilter;

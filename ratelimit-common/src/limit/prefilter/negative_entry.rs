@@ -31,6 +31,9 @@ pub const LONGEST_NEGATIVE_ENTRY_Q8: u64 = 1 << 36;
 const _: () =
     assert!(LONGEST_NEGATIVE_ENTRY_Q8 & ((1 << UNTIL_SHIFT) - 1) == 0, "whole steps of a negative entry");
 
+/// How far the coarse clock is behind the precise one at most, with room to spare: 33.5 ms, more than three ticks of 10 ms.
+pub const LONGEST_LAG_Q8: u64 = 1 << 33;
+
 /// What refuses the source of a negative entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]

@@ -249,6 +249,30 @@ fn who_is_proven_and_was_refused_by_a_total_has_what_its_prefix_keeps_back_once_
     assert_eq!(host.reason(&frame), Reason::Conforming);
 }
 
+/// Another CPU writes the note of a refusal after the source has shown its connection, and with it after such notes were forgotten.
+#[test]
+fn a_late_note_does_not_refuse_a_proven_source() {
+    let mut policy = policy();
+    policy.source.set = prefiltered(&["60 packets/min burst 60"]);
+    policy.aggregation = aggregated(&policy.source.set, 24, 4);
+    with_services(&mut policy, "1000000 packets/s");
+    let mut host = host(policy);
+    host.programs = [Successor::Prove].to_vec();
+    let refused = (0..2_000_u32)
+        .filter(|number| host.reason(&udp([30, *number as u8 | 2], 53, 8)) == Reason::LimitPrefix);
+    assert!(refused.count() > 500);
+    host.proof.set(Proof::Connection);
+    assert_eq!(host.reason(&tcp([30, 1], 53, 0x10)), Reason::Conforming);
+    let hash = OriginV4(u32::from_ne_bytes([10, 0, 30, 1])).hash(&host.policy);
+    let name = prefilter::negative_name(hash, host.policy.generation);
+    let (now_q8, until_q8) = (host.now_q8(), host.now_q8() + (1 << 34));
+    let late = prefilter::negative_entry(name, now_q8, until_q8, NegativeCause::Shared);
+    for port in [53, SERVED] {
+        host.store(host.negative_entry(prefilter::negative_place(hash)).unwrap(), late);
+        assert_eq!(taken(&host, &udp([30, 1], port, 8)), (Reason::Conforming, false), "port {port}");
+    }
+}
+
 #[test]
 fn prefixes_without_a_price_of_packets_crowd_nobody_out() {
     for (own, crowded) in [("60 packets/min burst 60", true), ("60 fragments/min burst 60", false)] {

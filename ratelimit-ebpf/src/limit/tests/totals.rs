@@ -92,7 +92,7 @@ fn a_cpu_that_holds_exactly_what_a_packet_costs_needs_nobody_and_knows_of_no_end
         (Party::Untracked, price - 1, price, now_q8, None, false),
         (Party::Tracked, price - 1, price - 1, later, Some(later), false),
         (Party::Tracked, price - 1, price, later, None, true),
-        (Party::Tracked, price, price - 1, later, None, false),
+        (Party::Tracked, price, price - 1, later, Some(later), false),
         (Party::Tracked, price - 1, price - 1, now_q8, None, false),
     ] {
         host.store(host.share_pool(share, untracked), for_untracked);

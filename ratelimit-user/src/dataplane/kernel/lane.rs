@@ -158,7 +158,11 @@ impl LaneKeeper {
     }
 
     fn write(&mut self, switches: Switches) -> Result<(), DataplaneError> {
-        self.switches.set(0, switches.opening(), 0).map_err(DataplaneError::map("write the switches"))
+        let switches = switches.opening();
+        for switches in [switches.opening_no_earlier(&self.read()?), switches] {
+            self.switches.set(0, switches, 0).map_err(DataplaneError::map("write the switches"))?;
+        }
+        Ok(())
     }
 }
 

@@ -56,6 +56,9 @@ impl Period {
 const GENEROUS: SourceLimit = SourceLimit { packets: 1_000, per: Period::Second, burst: 1_000 };
 /// More than the service takes in all, so that its total is what refuses a single source.
 const UNREACHED: SourceLimit = SourceLimit { packets: 100_000_000, per: Period::Second, burst: 1_000_000 };
+/// A little more than the service takes in all.
+const NEAR_THE_TOTAL: SourceLimit =
+    SourceLimit { packets: TOTAL_PER_SECOND * 6 / 5, burst: TOTAL_PER_SECOND, ..GENEROUS };
 /// 65 k sources at 1 M packets/s send 15 a second each.
 const SMALL: SourceLimit = SourceLimit { packets: 10, per: Period::Minute, burst: 10 };
 
@@ -141,6 +144,10 @@ pub(crate) fn all(frame_len: usize) -> Vec<Case> {
         light("1", "1 source", Family::V4, 1, Always, Full),
         light("1-ipv6", "1 source, IPv6", Family::V6, 1, Full, Asked),
         Case { limit: UNREACHED, ..light("1-total", "1 source, total", Family::V4, 1, Full, Asked) },
+        Case {
+            limit: NEAR_THE_TOTAL,
+            ..light("1-near-total", "1 source near the total", Family::V4, 1, Full, Asked)
+        },
         Case { listed: MANY_LISTED, ..light("blocked", "1 of 100 000 blocked", Family::V4, 1, Full, Asked) },
         light("65k", "65 k", Family::V4, 1 << 16, Full, Asked),
         light("1M", "1 M", Family::V4, 1 << 20, Full, Asked),
@@ -181,6 +188,7 @@ mod tests {
             ("1", one),
             ("1-ipv6", one),
             ("1-total", total),
+            ("1-near-total", total),
             ("blocked", None),
             ("65k", total),
             ("1M", total),

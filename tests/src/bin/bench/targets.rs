@@ -43,10 +43,11 @@ const fn at_most(
     Target { case, contestant, against, wanted: Wanted::AtMost(most) }
 }
 
-const PACKETS: [Target; 12] = [
+const PACKETS: [Target; 13] = [
     at_least("1", OURS, "bare", 0.88),
     at_least("1-ipv6", OURS, "bare", 0.85),
     at_least("1-total", OURS, "bare", 0.80),
+    at_least("1-near-total", OURS, "bare", 0.80),
     at_least("blocked", OURS, "bare", 0.80),
     at_least("65k", OURS, "bare", 0.75),
     at_least("1M", OURS, "bare", 0.75),
