@@ -17,7 +17,7 @@ use ratelimit_tests::{
     traffic::{done, edge_with_sources, flood},
 };
 
-use super::captures::capture;
+use super::{captures::capture, copy_of_binary};
 
 /// A policy that has everything that commands of the documentation name. The store is away: no verb waits for it.
 const POLICY: &str = r#"
@@ -496,9 +496,9 @@ fn example(command: &str) -> String {
 const ADDUSER: &str = "unshare --mount sh -euc 'cp -a /etc etc; mount --bind etc /etc; groupadd --force ratelimit; \
     useradd ann; adduser ann ratelimit; id -nG ann | grep -w ratelimit'";
 
-/// A program called `ratelimit` that speaks to the daemon of a host.
+/// A program called `ratelimit` that speaks to the daemon of a host. Every user can execute it.
 fn program(edge: &Edge, folder: &Path) {
-    let (binary, state, pin) = (binary("ratelimit"), edge.state(), edge.pin());
+    let (binary, state, pin) = (copy_of_binary(edge.dir()), edge.state(), edge.pin());
     let (binary, state, pin) = (binary.display(), state.display(), pin.display());
     let script = format!(
         "#!/bin/sh\ncase $1 in\ncheck|replay|suggest|completions|man|--*) exec {binary} \"$@\" ;;\n\

@@ -1,6 +1,6 @@
 //! `ratelimit check`: a policy file, offline.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, process::Command};
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr, stdout},
@@ -33,8 +33,6 @@ fn check_needs_no_root_and_says_what_it_understood() {
     let scratch = Scratch::new();
     let file = scratch.dir().join("policy.toml");
     fs::write(&file, POLICY).unwrap();
-    let world = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(scratch.dir(), world).unwrap();
     let copy = copy_of_binary(scratch.dir());
     let output = Command::new("setpriv")
         .args(["--reuid", NOBODY, "--clear-groups"])

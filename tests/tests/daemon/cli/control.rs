@@ -42,7 +42,6 @@ fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
     let edge = Edge::new();
     let _daemon = edge.start(POLICY);
     // Open every door that file modes could close.
-    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(edge.state(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(edge.state().join("control.sock"), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = copy_of_binary(edge.dir());
@@ -67,7 +66,6 @@ fn a_member_of_the_group_may_ask_and_change_nothing_and_nobody_else_may_ask() {
     };
     assert_refused(&group("no-such-group").output().unwrap(), 2, &["\"no-such-group\" is not in /etc/group"]);
     let _daemon = Daemon::start(group("daemon"));
-    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = copy_of_binary(edge.dir());
     let ask = |user: &str, groups: &str, words: &[&str]| {
         let mut command = Command::new("setpriv");

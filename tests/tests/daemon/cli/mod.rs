@@ -28,7 +28,7 @@ use std::{
 
 use ratelimit_tests::{
     answer::{assert_refused, stdout},
-    daemon::{Edge, binary},
+    daemon::{Edge, binary, copy_for_every_user},
     netns::{EDGE, run},
 };
 
@@ -41,12 +41,9 @@ fn ratelimit(words: &[&str]) -> Output {
     Command::new(binary("ratelimit")).args(words).output().unwrap()
 }
 
-/// The binary where somebody who is not root can execute it. By another process: a file that this one had open for writing
-/// could not be executed while any thread here forks.
+/// The binary in a directory, where every user can execute it.
 fn copy_of_binary(dir: &Path) -> PathBuf {
-    let copy = dir.join("ratelimit");
-    run(Command::new("cp").arg(binary("ratelimit")).arg(&copy));
-    copy
+    copy_for_every_user(&binary("ratelimit"), dir)
 }
 
 /// `ratelimit run` that must fail, and must leave nothing behind.

@@ -51,7 +51,6 @@ fn run_without_a_bpf_file_system_says_how_to_get_one() {
 fn run_without_root_exits_with_four() {
     let edge = Edge::new();
     edge.write_policy(POLICY);
-    fs::set_permissions(edge.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = copy_of_binary(edge.dir());
     let mut command = edge.wire.on_edge("setpriv");
     command

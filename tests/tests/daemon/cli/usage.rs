@@ -1,6 +1,6 @@
 //! What holds for every verb: wrong usage, and no daemon.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, process::Command};
 
 use ratelimit_tests::{
     answer::{assert_refused, said, stdout},
@@ -124,7 +124,6 @@ fn no_mistake_in_a_command_line_shows_a_password() {
 #[test]
 fn who_is_not_root_is_told_what_needs_root() {
     let scratch = Scratch::new();
-    fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = copy_of_binary(scratch.dir());
     let output = Command::new("setpriv")
         .args(["--reuid", NOBODY, "--clear-groups"])
