@@ -405,6 +405,9 @@ fn the_demonstration_in_the_readme_is_what_it_printed() {
     for line in shown.lines().map(str::trim) {
         assert!(printed.contains(line), "the demonstration did not print: {line}");
     }
+    let policy = code_blocks(&readme).into_iter().find(|block| block.starts_with("interfaces =")).unwrap();
+    let limits = policy.split_once("\n\n").unwrap().1;
+    assert!(read("xtask/src/demo/policy.rs").contains(limits), "the demonstration has another policy");
 }
 
 #[test]
