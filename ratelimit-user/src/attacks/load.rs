@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
 use super::AttackTarget;
-use crate::{compile::Places, stats::Count};
+use crate::stats::ledger::Counted;
 
 /// Packets and their bytes; requests have no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,10 +109,9 @@ pub struct Tallied {
 }
 
 impl Tallied {
-    /// Sorts the kernel's counters by the names of services, and decisions, as (API, outcome, count), by API.
-    pub fn new(counts: &[Count], services: &Places, decisions: &[(String, String, u64)]) -> Self {
-        let names: BTreeMap<u32, &str> =
-            services.iter().map(|(index, name)| (index as u32 + 1, name)).collect();
+    /// Sorts the counters by the names of services, and decisions, as (API, outcome, count), by API.
+    pub fn new(Counted { counts, names, .. }: &Counted, decisions: &[(String, String, u64)]) -> Self {
+        let names: BTreeMap<u32, &str> = names.iter().map(|(index, name)| (index as u32 + 1, name)).collect();
         let mut counted = Self::default();
         for count in counts {
             let name = match count.service {
@@ -189,6 +188,7 @@ fn load(now: &[(Reason, Fate, Counter)], then: &[(Reason, Fate, Counter)]) -> Lo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{compile::Places, stats::Count};
 
     fn tallied(counts: &[(u32, Reason, Fate, u64)]) -> Tallied {
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
@@ -204,8 +204,7 @@ mod tests {
             counts.insert(0, count(&(service, Reason::Conforming, Fate::Decided, 0)));
         }
         Tallied::new(
-            &counts,
-            &names,
+            &Counted { counts, names, ..Counted::default() },
             &[("search".into(), "allowed".into(), 5), ("search".into(), REFUSED.into(), 7)],
         )
     }

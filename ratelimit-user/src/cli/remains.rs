@@ -154,7 +154,7 @@ impl RemainsStatus {
     }
 }
 
-/// The counters. Names of services went with the daemon: what was counted for them is under none.
+/// The counters. Names of services went with the daemon: what was counted for them is in the sums only.
 pub(super) fn snapshot(pins: &PinDir) -> Result<Option<Snapshot>, Failure> {
     let counts = Remains::find(pins)?.map(|remains| remains.counts()).transpose()?;
     Ok(counts.map(|counts| Snapshot::new(&counts, &Places::default())))

@@ -117,7 +117,7 @@ impl Stats {
 }
 
 fn report<'a>(counters: &'a StatsReply, rates: Option<Rates>, warnings: &'a [String]) -> Report<'a> {
-    let Snapshot { columns: Columns { reasons, would_drop, marked, rejected }, services } =
+    let Snapshot { columns: Columns { reasons, would_drop, marked, rejected }, services, .. } =
         &counters.snapshot;
     let by_reason = |verdict: Verdict| {
         let counts = reasons.iter().filter(move |count| count.verdict == verdict.name());

@@ -83,9 +83,14 @@ impl Host {
         self.enforced.maps.table()
     }
 
-    /// Returns the counters, which can be read without the lock of the host, and the names of their services.
-    pub(super) fn meters(&self) -> (Meters, Places) {
-        (self.enforced.maps.meters(), self.enforced.desired.names.services.clone())
+    /// Returns the counters, which can be read without the lock of the host.
+    pub(super) fn meters(&self) -> Meters {
+        self.enforced.maps.meters()
+    }
+
+    /// Returns the names of services at their indices.
+    pub(super) fn services(&self) -> Places {
+        self.enforced.desired.names.services.clone()
     }
 
     /// Reads how often an event has happened in the kernel program.

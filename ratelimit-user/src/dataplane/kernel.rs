@@ -10,7 +10,7 @@ mod services;
 mod totals;
 mod users;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use aya::{
     Ebpf,
@@ -46,7 +46,8 @@ use crate::compile::{self, Desired, lists::Lists};
 /// The maps that the program and the daemon share.
 pub struct KernelMaps {
     pub(super) table: Arc<SourceTable>,
-    counters: Arc<PerCpuArray<MapData, Counter>>,
+    counters: PerCpuArray<MapData, Counter>,
+    meters: Meters,
     events: PerCpuArray<MapData, u64>,
     drops: Option<DropRing>,
     samples: Option<Samples>,
@@ -70,8 +71,6 @@ pub struct KernelMaps {
     pub(super) user_windows: Array<MapData, WindowState>,
     leases: Array<MapData, Lease>,
     spent: Array<MapData, Spent>,
-    /// Services whose counters may have moved, numbered from 1 as in the table of ports; 0 stands for packets of no service.
-    counted: BTreeSet<u32>,
 }
 
 /// Takes a map of the object by its name.
@@ -98,10 +97,12 @@ impl KernelMaps {
         use take_map as one;
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         let negative = take_variable(ebpf, names::NEGATIVE)?;
+        let counters = one(ebpf, names::COUNTERS)?;
         let pinned_inner = PinnedInnerMaps::default();
         Ok(Self {
             table: Arc::new(SourceTable::new(buckets, cells, negative, one(ebpf, names::MARKS)?)),
-            counters: Arc::new(one(ebpf, names::COUNTERS)?),
+            meters: Meters::new(&counters)?,
+            counters,
             events: one(ebpf, names::EVENTS)?,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
@@ -139,7 +140,6 @@ impl KernelMaps {
             user_windows: one(ebpf, names::USER_WINDOWS)?,
             leases: one(ebpf, names::LEASES)?,
             spent: one(ebpf, names::SPENT)?,
-            counted: BTreeSet::from([0]),
         })
     }
 
@@ -188,10 +188,8 @@ impl KernelMaps {
         for index in &desired.new_users {
             self.refill_user(*index)?;
         }
-        for (index, _) in desired.names.services.iter() {
-            self.counted.insert(index as u32 + 1);
-        }
         if desired.keeps_policy {
+            self.meters.follow(&desired.names.services);
             // A daemon that was killed during a change may have left the lane closed.
             return self.lane.open(&desired.policy);
         }
@@ -203,6 +201,7 @@ impl KernelMaps {
         self.empty_shares(&desired.changed_totals)?;
         // The lane is still open here, because searching a full table takes half a second.
         self.begin_services(&desired.new_services)?;
+        self.empty_counters(&desired.new_services, &desired.names.services)?;
         let before = if desired.changed_totals.is_empty() { None } else { self.policy() };
         self.lane.close()?;
         let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired, &held_q8));
@@ -213,6 +212,7 @@ impl KernelMaps {
             }
             return Err(error);
         }
+        self.meters.follow(&desired.names.services);
         // The shares are emptied again for tokens that CPUs took in between. This happens twice, because a CPU may write back a share that it has
         // just read: it is done within a microsecond, and each pass takes longer. Errors are ignored, because the first pass could write the shares.
         for _ in 0..2 {

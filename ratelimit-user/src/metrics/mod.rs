@@ -74,7 +74,7 @@ fn packets(registry: &Registry, snapshot: &Snapshot) -> Result<(), prometheus::E
         .reasons
         .iter()
         .for_each(|count| show(&ReasonCount { packets: 0, bytes: 0, ..count.clone() }, &count.verdict, ""));
-    for service in &snapshot.services {
+    for service in snapshot.services.iter().chain(&snapshot.former_services) {
         let Columns { reasons, would_drop, marked, rejected } = &service.columns;
         reasons.iter().for_each(|count| show(count, &count.verdict, &service.service));
         for (counts, verdict) in [(would_drop, WOULD_DROP), (marked, MARKED), (rejected, REJECTED)] {

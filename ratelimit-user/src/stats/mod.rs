@@ -3,6 +3,7 @@
 pub mod attack_state;
 pub mod feed;
 pub mod flow;
+pub mod ledger;
 pub mod owners;
 pub mod rates;
 pub mod remaining;
@@ -13,6 +14,7 @@ pub mod view;
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
+use self::ledger::Counted;
 use crate::compile::Places;
 
 /// One counter of the kernel program, added up over all CPUs.
@@ -73,9 +75,12 @@ pub struct Snapshot {
     /// All services together: one entry per reason, even for reasons that never occurred.
     #[serde(flatten)]
     pub columns: Columns,
-    /// Frames by service and reason. Frames of no service have an empty name; services that are gone are left out.
+    /// Frames by service and reason. Frames of no service have an empty name.
     #[serde(default)]
     pub services: Vec<ServiceCount>,
+    /// Frames of services that have left the policy, as far as they are known by name. Their counts stay in the sums.
+    #[serde(default)]
+    pub former_services: Vec<ServiceCount>,
 }
 
 /// Sums over reasons.
@@ -126,7 +131,14 @@ impl Columns {
 }
 
 impl Snapshot {
-    /// A snapshot of the counters, with the names of services by index.
+    /// A snapshot of the counters by the names of services.
+    pub fn of(counted: &Counted) -> Self {
+        let Counted { counts, names, former } = counted;
+        let former_services = Self::new(counts, former).services.split_off(1);
+        Self { former_services, ..Self::new(counts, names) }
+    }
+
+    /// A snapshot of the counters, with the names of services by index. Counts at an index without a name are in the sums only.
     pub fn new(counts: &[Count], names: &Places) -> Self {
         let mut services = vec![ServiceCount::default()];
         services.extend(
@@ -139,11 +151,11 @@ impl Snapshot {
         for Count { service, reason, fate, counter } in
             counts.iter().filter(|count| count.counter.packets > 0)
         {
-            let name =
-                names.iter().find(|(index, _)| *index as u32 + 1 == *service).map_or("", |(_, name)| name);
             let verdict = verdict(*fate, *reason);
             add(snapshot.columns.column(*fate), *reason, verdict, *counter);
-            if let Some(one) = snapshot.services.iter_mut().find(|one| one.service == name) {
+            let name = if *service == 0 { Some("") } else { names.of_number(*service) };
+            let one = snapshot.services.iter_mut().find(|one| Some(one.service.as_str()) == name);
+            if let Some(one) = one {
                 add(one.columns.column(*fate), *reason, verdict, *counter);
             }
         }

@@ -46,7 +46,7 @@ impl Rates {
             let known = before.services.iter().find(|known| known.service == service.service);
             let then = known.map(|known| known.columns.totals()).unwrap_or_default();
             let now = service.columns.totals();
-            // A service that was taken out of the policy and put back starts from zero.
+            // Another daemon may know less of a service than the one before.
             let grown = self::grown(&then, &now).unwrap_or(now);
             ServiceFlow {
                 service: service.service.clone(),

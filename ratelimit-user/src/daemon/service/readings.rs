@@ -29,8 +29,8 @@ impl Daemon {
     /// Reads all counters.
     pub(in crate::daemon) async fn snapshot(&self) -> Result<Snapshot, Failure> {
         let look = self.stats.look(|| {
-            let (meters, services) = self.host().meters();
-            beside(move || Ok(Snapshot::new(&meters.counts()?, &services)))
+            let meters = self.host().meters();
+            beside(move || Ok(Snapshot::of(&meters.counted()?)))
         });
         look.await
     }

@@ -304,7 +304,7 @@ impl HostSnapshot {
 
 impl ViewedHost {
     fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::new(&self.meters.counts()?, &self.services))
+        Ok(Snapshot::of(&self.meters.counted()?))
     }
 }
 

@@ -87,11 +87,10 @@ impl FrameNames {
     fn read(host: &Weak<HostCell>) -> Option<Self> {
         let host = host.upgrade()?;
         let host = host.host();
-        let (_, services) = host.meters();
         Some(Self {
             read: Instant::now(),
             source: host.policy().source().clone(),
-            services,
+            services: host.services(),
             interfaces: HashMap::new(),
         })
     }

@@ -32,7 +32,7 @@ const MOST_HOSTS: usize = 256;
 impl ViewSource for HostCell {
     fn look(&self) -> ViewedHost {
         let host = self.host();
-        let (meters, services) = host.meters();
+        let (meters, services) = (host.meters(), host.services());
         let (policy, attack_state) = (host.policy().clone(), host.attack.watch.attack_state().name());
         ViewedHost { meters, services, policy, attack_state }
     }

@@ -30,13 +30,13 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
         second.tick().await;
         let front = cell.host().requests.front.clone();
         front.refresh().await;
-        let ((meters, services), decisions) = {
+        let (meters, decisions) = {
             let host = cell.host();
             (host.meters(), host.requests.status().decisions)
         };
         let decisions: Vec<_> =
             decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
-        let tallied = beside(move || Ok(Tallied::new(&meters.counts()?, &services, &decisions))).await;
+        let tallied = beside(move || Ok(Tallied::new(&meters.counted()?, &decisions))).await;
         match tallied {
             Ok(tallied) => cell.host().observe_attacks(tallied),
             Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),

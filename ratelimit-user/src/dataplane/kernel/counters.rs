@@ -1,26 +1,39 @@
 //! The counters of the program: frames and bytes by service, reason and fate.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use aya::maps::{MapData, PerCpuArray};
+use aya::maps::{IterableMap as _, Map, MapData, PerCpuArray, PerCpuValues};
 use ratelimit_common::abi::{
     Counter, Reason, Verdict,
     counter::{Fate, slot},
+    service::MAX_SERVICES,
 };
 
 use super::KernelMaps;
-use crate::{dataplane::DataplaneError, stats::Count};
+use crate::{
+    compile::Places,
+    dataplane::DataplaneError,
+    stats::{
+        Count,
+        ledger::{Counted, Ledger},
+    },
+};
 
 impl KernelMaps {
-    /// Returns every counter that may have moved, summed over all CPUs: those of packets for no service, then those of each service
-    /// that a policy had since the maps were opened.
+    /// Returns the counters as the kernel has them, summed over all CPUs: those of packets for no service, then those of each service that a policy
+    /// had since the maps were opened.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
-        read_counts(&self.counters, self.counted.iter().copied())
+        let (rows, _) = self.meters.ledger().rows();
+        read_counts(&self.counters, rows.into_iter())
     }
 
     /// Returns a handle that reads the counters without holding up other work: many services take thousands of system calls.
     pub fn meters(&self) -> Meters {
-        Meters { counters: Arc::clone(&self.counters), services: self.counted.iter().copied().collect() }
+        self.meters.clone()
     }
 
     /// Returns frames and bytes by reason, summed over all services and CPUs. Frames whose fate was not decided by their reason are left out.
@@ -35,36 +48,105 @@ impl KernelMaps {
         Ok(sums)
     }
 
-    /// Returns the frames that ended with a reason, summed over all services and CPUs. Frames whose fate was not decided by their reason are left out.
+    /// Returns the frames that ended with a reason, of all services that are and that were. Frames whose fate was not decided by their reason are left
+    /// out.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        self.counted
-            .iter()
-            .map(|service| Ok(self.counter(slot(*service, reason, Fate::Decided))?.packets))
-            .sum()
+        let ledger = self.meters.take_in(|row| {
+            let counter = read_counter(&self.counters, slot(row, reason, Fate::Decided))?;
+            Ok(vec![Count { service: row, reason, fate: Fate::Decided, counter }])
+        })?;
+        Ok(ledger.packets(reason))
     }
 
-    fn counter(&self, slot: u32) -> Result<Counter, DataplaneError> {
-        read_counter(&self.counters, slot)
+    /// Empties the counters at the indices of new services, so that the next daemon does not take what is there for theirs. What was counted there moves
+    /// to a row that no service has.
+    ///
+    /// Called before the policy with the new services comes into force. A row into which the policy in force still counts is left as it is: this
+    /// daemon knows whose counts those are, and the next one takes them for the new service's.
+    pub(super) fn empty_counters(&mut self, services: &[u32], next: &Places) -> Result<(), DataplaneError> {
+        let mut ledger = self.meters.ledger();
+        for number in services.iter().map(|index| index + 1) {
+            let counts = read_counts(&self.counters, [number].into_iter())?;
+            let has_counts = counts.iter().any(|count| count.counter.packets > 0);
+            if !has_counts || ledger.is_in_force(number) {
+                continue;
+            }
+            ledger.take_in(&counts);
+            let is_free = |row: &u32| !ledger.is_in_force(*row) && next.of_number(*row).is_none();
+            let Some(free) = (1..=MAX_SERVICES as u32).rev().find(is_free) else { continue };
+            for Count { reason, fate, .. } in counts.iter().filter(|count| count.counter.packets > 0) {
+                let [from, to] = [number, free].map(|row| slot(row, *reason, *fate));
+                move_counter(&mut self.counters, from, to)?;
+            }
+            ledger.moved(number, free, &counts);
+        }
+        Ok(())
     }
 }
 
-/// A handle to the counters of some services.
+/// A handle to the counters, and the ledger that says whose they are.
+#[derive(Clone)]
 pub struct Meters {
     counters: Arc<PerCpuArray<MapData, Counter>>,
-    services: Vec<u32>,
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 impl Meters {
-    /// Reads every counter, summed over all CPUs.
-    pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
-        read_counts(&self.counters, self.services.iter().copied())
+    /// Makes the handle for the counters of maps that were just opened.
+    pub(super) fn new(counters: &PerCpuArray<MapData, Counter>) -> Result<Self, DataplaneError> {
+        let fd = counters.map().fd().as_fd().try_clone_to_owned();
+        let fd = fd.map_err(DataplaneError::io("open the counters once more"))?;
+        let counters = MapData::from_fd(fd).and_then(|map| PerCpuArray::try_from(Map::PerCpuArray(map)));
+        let counters = counters.map_err(DataplaneError::map("open the counters once more"))?;
+        Ok(Self { counters: Arc::new(counters), ledger: Arc::default() })
+    }
+
+    /// Reads every counter, summed over all CPUs, by the names of services.
+    pub fn counted(&self) -> Result<Counted, DataplaneError> {
+        Ok(self.take_in(|row| read_counts(&self.counters, [row].into_iter()))?.counted())
+    }
+
+    /// Adds what `read` finds in each row to the ledger. The ledger is not locked meanwhile.
+    fn take_in(
+        &self,
+        read: impl Fn(u32) -> Result<Vec<Count>, DataplaneError>,
+    ) -> Result<MutexGuard<'_, Ledger>, DataplaneError> {
+        loop {
+            let (rows, stamp) = self.ledger().rows();
+            let mut counts = Vec::new();
+            for row in rows {
+                counts.extend(read(row)?);
+            }
+            let mut ledger = self.ledger();
+            if ledger.take_in_since(stamp, &counts) {
+                return Ok(ledger);
+            }
+        }
+    }
+
+    /// Follows a policy that has come into force. Never fails, because the policy is in force: a row that cannot be read is read again later.
+    pub(super) fn follow(&self, next: &Places) {
+        let mut ledger = self.ledger();
+        let rows = 1..=MAX_SERVICES as u32;
+        if ledger.is_new() {
+            let without = rows.clone().filter(|number| next.of_number(*number).is_none());
+            ledger.take_in_forgotten(&read_counts(&self.counters, without).unwrap_or_default());
+        }
+        let passing: Vec<u32> = rows.filter(|number| ledger.passes_on(*number, next)).collect();
+        ledger.take_in(&read_counts(&self.counters, passing.into_iter()).unwrap_or_default());
+        ledger.follow(next);
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // What a thread that panicked has added is right as far as it came.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // aya's arrays by CPU have no Debug of their own.
 impl fmt::Debug for Meters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meters").field("services", &self.services).finish_non_exhaustive()
+        f.debug_struct("Meters").field("ledger", &self.ledger).finish_non_exhaustive()
     }
 }
 
@@ -87,10 +169,29 @@ pub(in crate::dataplane) fn read_counts(
     Ok(counts)
 }
 
+/// Adds the counters of one slot to those of another, and empties them. No CPU may count into either.
+fn move_counter(
+    counters: &mut PerCpuArray<MapData, Counter>,
+    from: u32,
+    to: u32,
+) -> Result<(), DataplaneError> {
+    let failed = || DataplaneError::map("move the counters of a service that is gone");
+    let (moved, there) = (counters.get(&from, 0), counters.get(&to, 0));
+    let (moved, there) = (moved.map_err(failed())?, there.map_err(failed())?);
+    let empty = vec![Counter { packets: 0, bytes: 0 }; moved.len()];
+    let sums: Vec<Counter> = moved.iter().zip(there.iter()).map(|(one, other)| plus(*one, *other)).collect();
+    for (slot, values) in [(to, sums), (from, empty)] {
+        let values = PerCpuValues::try_from(values).map_err(DataplaneError::io("count the CPUs"))?;
+        counters.set(slot, values, 0).map_err(failed())?;
+    }
+    Ok(())
+}
+
 fn read_counter(counters: &PerCpuArray<MapData, Counter>, slot: u32) -> Result<Counter, DataplaneError> {
     let per_cpu = counters.get(&slot, 0).map_err(DataplaneError::map("read the counters"))?;
-    Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| Counter {
-        packets: sum.packets.wrapping_add(one.packets),
-        bytes: sum.bytes.wrapping_add(one.bytes),
-    }))
+    Ok(per_cpu.iter().fold(Counter { packets: 0, bytes: 0 }, |sum, one| plus(sum, *one)))
+}
+
+fn plus(one: Counter, other: Counter) -> Counter {
+    Counter { packets: one.packets.wrapping_add(other.packets), bytes: one.bytes.wrapping_add(other.bytes) }
 }

@@ -90,6 +90,83 @@ fn stats_tells_rates_since_the_last_look_and_over_a_time_with_services_and_users
     assert!(stats["warnings"][0].as_str().unwrap().contains("no daemon answers"), "{stats}");
 }
 
+/// Packets that passed for a service, as `stats` and the metrics tell them.
+fn passed_for(edge: &Edge, service: &str) -> u64 {
+    let stats = edge.json(&["stats"]);
+    let all = stats["services"].as_array().unwrap();
+    let reasons =
+        all.iter().find(|one| one["service"] == service).map(|one| one["reasons"].as_array().unwrap());
+    let passed = |verdict: &str| verdict == "pass";
+    let counts = reasons.into_iter().flatten().filter(|one| passed(one["verdict"].as_str().unwrap()));
+    let told: u64 = counts.map(|one| one["packets"].as_u64().unwrap()).sum();
+    let metrics = http_get(edge, "/metrics");
+    let label = format!("service=\"{service}\",verdict=\"pass\"");
+    let series =
+        metrics.lines().filter(|line| line.starts_with("ratelimit_packets_total") && line.contains(&label));
+    let counted: u64 = series.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    // Packets of the neighbours of this test's network may come in between.
+    assert!(counted.abs_diff(told) < 10, "{service}: {told} in stats, {counted} in metrics");
+    told
+}
+
+#[test]
+fn counters_stay_with_the_name_of_a_service() {
+    let edge = Edge::new();
+    run(edge.wire.on_edge("ip").args(["link", "set", "lo", "up"]));
+    edge.wire.add_source("10.99.0.2".parse().unwrap());
+    let policy = |services: &[(&str, u16)]| {
+        let service = |(name, port): &(&str, u16)| {
+            format!("[[service]]\nname = \"{name}\"\nmatch = {{ protocol = \"udp\", ports = [{port}] }}\n")
+        };
+        let services: String = services.iter().map(service).collect();
+        format!("{POLICY}[listen]\nmetrics = \"127.0.0.1:9464\"\n{services}")
+    };
+    let send = |port: u16, packets: u32| {
+        let send = format!("for i in {{1..{packets}}}; do echo hello > /dev/udp/{EDGE_V4}/{port}; done");
+        run(edge.wire.in_net("bash").args(["-c", &send]));
+    };
+    let apply = |services: &[(&str, u16)]| {
+        let path = edge.dir().join("next.toml");
+        std::fs::write(&path, policy(services)).unwrap();
+        assert_answer(&edge.cli(&["apply", path.to_str().unwrap()]), 0, &[]);
+    };
+    let total = || edge.json(&["stats"])["totals"]["passed_packets"].as_u64().unwrap();
+    let daemon = edge.start(&policy(&[("dns", 53)]));
+    send(53, 200);
+    apply(&[("dns", 53), ("game", 54)]);
+    assert_eq!(passed_for(&edge, "game"), 0);
+    send(54, 300);
+    assert_eq!((passed_for(&edge, "dns"), passed_for(&edge, "game")), (200, 300));
+    let before = total();
+    assert_answer(&edge.cli(&["rollback"]), 0, &[]);
+    assert!(passed_for(&edge, "") < 100, "packets for game are not packets for no service");
+    let stats = edge.json(&["stats"]);
+    let none =
+        stats["rates"]["services"].as_array().unwrap().iter().find(|one| one["service"] == "").unwrap();
+    let (rate, span) = (&none["passed"]["packets_per_second"], &stats["rates"]["span_ms"]);
+    assert!(rate.as_f64().unwrap() * span.as_f64().unwrap() / 1e3 < 100.0, "{stats}");
+    assert!(total() >= before);
+    let metrics = http_get(&edge, "/metrics");
+    let former = "ratelimit_packets_total{reason=\"conforming\",service=\"game\",verdict=\"pass\"} 300";
+    assert!(metrics.contains(former), "{metrics}");
+    apply(&[("game", 54), ("dns", 53)]);
+    assert_eq!((passed_for(&edge, "dns"), passed_for(&edge, "game")), (200, 300));
+    apply(&[("play", 54), ("dns", 53)]);
+    assert_eq!((passed_for(&edge, "dns"), passed_for(&edge, "play")), (200, 0));
+    send(54, 100);
+    let before = total();
+    daemon.kill_9();
+    // A service that is new after a restart may get an index that another one had.
+    let daemon = edge.start(&policy(&[("dns", 53), ("fresh", 55)]));
+    assert_eq!((passed_for(&edge, "dns"), passed_for(&edge, "fresh")), (200, 0));
+    assert!(total() >= before, "{} after {before}", total());
+    send(55, 50);
+    daemon.kill_9();
+    let _daemon = edge.start_again();
+    assert_eq!((passed_for(&edge, "dns"), passed_for(&edge, "fresh")), (200, 50));
+    assert!(total() >= before + 50, "{} after {before}", total());
+}
+
 #[test]
 fn a_policy_on_trial_is_shown_as_one_and_its_services_are_counted_by_name() {
     let edge = Edge::new();
