@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
-    os::unix::fs::{FileExt as _, PermissionsExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     thread,
@@ -26,15 +26,6 @@ pub fn binary(name: &str) -> PathBuf {
     let path = dir.join(name);
     assert!(path.exists(), "{} is not built; run cargo build --workspace --bins", path.display());
     path
-}
-
-/// Copies a build into a directory and lets every user execute it. The checkout may be in a home that no other user, and no root without
-/// `CAP_DAC_OVERRIDE`, can enter. Another process makes the copy: no file can be executed while a thread here has it open for writing and forks.
-pub fn copy_for_every_user(build: &Path, dir: &Path) -> PathBuf {
-    let copy = dir.join("ratelimit");
-    run(Command::new("install").args(["-D", "-m", "755"]).arg(build).arg(&copy));
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("open the directory");
-    copy
 }
 
 /// One edge host: a wire, a state directory and a pin directory. The daemon on it may come and go.
@@ -110,7 +101,7 @@ impl Edge {
     pub fn run_command_of_the_unit_with(&self, build: &Path) -> Command {
         let mut command = self.wire.on_edge("setpriv");
         command.args(["--bounding-set", "-all,+bpf,+net_admin,+perfmon", "--no-new-privs"]);
-        command.arg(copy_for_every_user(build, self.dir()));
+        command.arg(build);
         self.run_by(command)
     }
 

@@ -20,7 +20,7 @@ use std::{
 
 use ratelimit_tests::{
     answer::{assert_refused, stderr},
-    daemon::{Daemon, Edge, binary, copy_for_every_user},
+    daemon::{Daemon, Edge, binary},
     netns::EDGE,
     redis::{Options, Redis, wait_for},
     service::Client,
@@ -406,7 +406,6 @@ const PATIENCE: Duration = Duration::from_millis(400);
 /// the processes come over one channel, and what they tell the supervisor over the other.
 fn supervise(socket: &Path) -> (mpsc::Receiver<u32>, mpsc::Receiver<Vec<u8>>) {
     let listener = UnixListener::bind(socket).unwrap();
-    let binary = copy_for_every_user(&binary("ratelimit"), socket.parent().unwrap());
     // A name that another user can reach, in whatever directory the test works.
     let name = format!("ratelimit-test-{}", socket.display());
     let notified = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
@@ -429,7 +428,7 @@ fn supervise(socket: &Path) -> (mpsc::Receiver<u32>, mpsc::Receiver<Vec<u8>>) {
                 "--bounding-set=-all",
                 "--",
             ]);
-            front.arg(&binary).args(["front", "--hired"]).env_clear();
+            front.arg(binary("ratelimit")).args(["front", "--hired"]).env_clear();
             front.env("NOTIFY_SOCKET", format!("@{name}"));
             front.env("WATCHDOG_USEC", PATIENCE.as_micros().to_string());
             front.stdin(OwnedFd::from(connection.unwrap())).stdout(Stdio::null()).stderr(Stdio::null());

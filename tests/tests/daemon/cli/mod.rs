@@ -22,13 +22,15 @@ mod usage;
 mod user;
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 use ratelimit_tests::{
     answer::{assert_refused, stdout},
-    daemon::{Edge, binary, copy_for_every_user},
+    daemon::{Edge, binary},
     netns::{EDGE, run},
 };
 
@@ -41,9 +43,13 @@ fn ratelimit(words: &[&str]) -> Output {
     Command::new(binary("ratelimit")).args(words).output().unwrap()
 }
 
-/// The binary in a directory, where every user can execute it.
+/// Copies the binary into a directory and lets every user execute it there: the checkout may be in a home that no other user can enter. Another process makes
+/// the copy, because no file can be executed while a thread here has it open for writing and forks.
 fn copy_of_binary(dir: &Path) -> PathBuf {
-    copy_for_every_user(&binary("ratelimit"), dir)
+    let copy = dir.join("ratelimit");
+    run(Command::new("install").args(["-m", "755"]).arg(binary("ratelimit")).arg(&copy));
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    copy
 }
 
 /// `ratelimit run` that must fail, and must leave nothing behind.
