@@ -21,3 +21,5 @@ mod quote;
 pub mod rate;
 #[cfg(not(target_arch = "bpf"))]
 pub mod text;
+#[cfg(not(target_arch = "bpf"))]
+pub mod units;

@@ -13,6 +13,7 @@ use core::fmt;
 use super::{
     gcra::{MAX_TOLERANCE_Q8, TIME_FRAC_BITS, charge_q8},
     manner::{Algorithm, Manner},
+    units::{BytesIn, TypedUnits},
     window::{Window, WindowError, sliding::SUB_WINDOWS},
 };
 use crate::abi::{Limit, Meter};
@@ -70,6 +71,8 @@ pub struct Rate {
     pub burst: u64,
     /// The algorithm and the throttle of the rate.
     pub manner: Manner,
+    /// The units that amount and burst were typed in, if the meter is [`Meter::Bytes`].
+    pub units: TypedUnits,
 }
 
 /// Why a rate cannot be enforced.
@@ -122,6 +125,9 @@ const BYTES: u32 = Meter::Bytes as u32;
 pub const MIN_BYTES_PER_DAY: u64 = 5_030;
 
 impl Rate {
+    /// The units of a rate that no text was parsed for.
+    pub const UNTYPED: TypedUnits = TypedUnits::BYTES;
+
     /// The parameters with which the kernel enforces this rate.
     pub fn limit(&self) -> Result<Limit, RateError> {
         if self.amount == 0 {
@@ -222,6 +228,20 @@ impl Rate {
         count(false).max(count(true))
     }
 
+    /// The burst as it is typed behind the word `burst`.
+    pub fn burst_in_words(&self) -> impl fmt::Display {
+        struct Burst(Rate);
+        impl fmt::Display for Burst {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.0.meter {
+                    Meter::Bytes => BytesIn(self.0.burst, self.0.units.burst).fmt(f),
+                    _ => self.0.burst.fmt(f),
+                }
+            }
+        }
+        Burst(*self)
+    }
+
     /// Whether everything that conforms to this rate also conforms to `other`: the same meter, the same manner, and neither
     /// faster nor with a larger burst.
     pub fn at_least_as_strict_as(&self, other: &Self) -> bool {
@@ -249,13 +269,13 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.amount, self.meter.name(), self.period.name())?;
+        match self.meter {
+            Meter::Bytes => BytesIn(self.amount, self.units.amount).fmt(f)?,
+            meter => write!(f, "{} {}", self.amount, meter.name())?,
+        }
+        write!(f, "/{}", self.period.name())?;
         if !self.manner.algorithm.is_window() {
-            write!(f, " burst {}", self.burst)?;
-            // A bare number behind "bytes/s" could be read as packets.
-            if self.meter == Meter::Bytes {
-                f.write_str(" bytes")?;
-            }
+            write!(f, " burst {}", self.burst_in_words())?;
         }
         self.manner.fmt(f)
     }
@@ -311,7 +331,7 @@ mod tests {
     use crate::limit::text::parse_rate;
 
     fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
-        Rate { meter, amount, period, burst, manner: Manner::PLAIN }
+        Rate { meter, amount, period, burst, manner: Manner::PLAIN, units: Rate::UNTYPED }
     }
 
     #[test]

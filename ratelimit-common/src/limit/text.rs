@@ -34,6 +34,7 @@ use unit::Unit;
 use super::{
     manner::{Algorithm, MAX_MARGIN, Manner, Throttle},
     rate::Rate,
+    units::{ByteUnit, TypedUnits},
 };
 use crate::abi::{Limit, Meter};
 
@@ -86,11 +87,14 @@ fn parse(text: &str, counted: Counted, manner: Manner) -> Result<Rate, TextError
     if manner.algorithm.is_window() && burst.is_some() {
         return Err(cursor.fault(burst_piece, Fault::BurstOfWindow));
     }
-    let burst = burst.unwrap_or(match unit.meter {
-        Meter::Bytes if !manner.algorithm.is_window() => per_period.max(MIN_DEFAULT_BYTE_BURST),
-        _ => per_period,
+    let (burst, burst_unit) = burst.unwrap_or(match unit.meter {
+        Meter::Bytes if !manner.algorithm.is_window() && per_period < MIN_DEFAULT_BYTE_BURST => {
+            (MIN_DEFAULT_BYTE_BURST, ByteUnit::KIB)
+        }
+        _ => (per_period, unit.size),
     });
-    Ok(Rate { meter: unit.meter, amount: per_period, period, burst, manner })
+    let units = TypedUnits { amount: unit.size, burst: burst_unit };
+    Ok(Rate { meter: unit.meter, amount: per_period, period, burst, manner, units })
 }
 
 /// Parses a rate of packets, and computes the parameters that enforce it.
@@ -236,15 +240,15 @@ impl<'a> Cursor<'a> {
 
     /// An amount in the unit of its meter.
     fn value(&self, amount: &Amount<'a>, unit: Unit) -> Result<u64, TextError<'a>> {
-        let factor = amount.scale.map_or(1, |scale| scale.factor) * unit.numerator;
+        let factor = amount.scale.map_or(1, |scale| scale.factor) * unit.size.numerator;
         amount
             .number
-            .times(factor, unit.denominator, unit.meter)
+            .times(factor, unit.size.denominator, unit.meter)
             .map_err(|fault| self.fault(amount.piece, fault))
     }
 
-    /// Reads a burst, if one comes next.
-    fn burst(&mut self, meter: Meter) -> Result<Option<u64>, TextError<'a>> {
+    /// Reads a burst and its unit, if one comes next.
+    fn burst(&mut self, meter: Meter) -> Result<Option<(u64, ByteUnit)>, TextError<'a>> {
         self.skip_space();
         let start = self.at;
         let keyword = self.take_while(|c| !c.is_whitespace() && !c.is_ascii_digit());
@@ -265,7 +269,7 @@ impl<'a> Cursor<'a> {
         self.skip_space();
         match self.rest().trim_end() {
             rest if rest.starts_with('/') => Err(self.fault(rest, Fault::BurstPeriod)),
-            _ => self.value(&amount, unit).map(Some),
+            _ => self.value(&amount, unit).map(|burst| Some((burst, unit.size))),
         }
     }
 

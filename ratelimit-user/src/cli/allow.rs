@@ -40,6 +40,7 @@ enum AllowAction {
     /// Limit a prefix again like everybody else
     ///
     /// Example: ratelimit allow del 198.51.100.7
+    #[command(aliases = super::usage::REMOVAL)]
     Del {
         /// Address or prefix, as it was added
         #[arg(value_name = "CIDR")]

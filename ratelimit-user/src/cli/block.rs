@@ -55,6 +55,7 @@ enum BlockAction {
     /// Unblock a prefix
     ///
     /// Example: ratelimit block del 203.0.113.0/24
+    #[command(aliases = super::usage::REMOVAL)]
     Del {
         /// Address or prefix, as it was added
         #[arg(value_name = "CIDR")]

@@ -2,7 +2,7 @@
 
 pub(super) mod words;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use clap::Args;
 
@@ -15,8 +15,10 @@ use crate::{
         client::{ask, unexpected},
         protocol::{Order, Reply},
     },
+    explain::Explanation,
     failure::Failure,
     policy::Prefix,
+    stats::talkers::Talker,
 };
 
 /// Show why an address is treated as it is: its user, its limits and what is left of them, and the lists that it is on.
@@ -40,12 +42,35 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let address = parse(&self.address)?;
-        match ask(&self.daemon.state, Order::Explain { address, service: self.service })? {
-            Reply::Explanation(explanation) if self.format.output == Output::Json => print_json(&explanation),
-            Reply::Explanation(explanation) => print(&words::text(&explanation)),
-            other => Err(unexpected(&other)),
+        let (state, service) = (&self.daemon.state, self.service);
+        match self.format.output {
+            Output::Json => print_json(&explanation(state, address, service)?),
+            Output::Text => print(&explained(state, address, service)?),
         }
     }
+}
+
+fn explanation(state: &Path, address: IpAddr, service: Option<String>) -> Result<Box<Explanation>, Failure> {
+    match ask(state, Order::Explain { address, service })? {
+        Reply::Explanation(explanation) => Ok(explanation),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The explanation of an address as text. The traffic of a source that is being refused is looked at for a second.
+pub(super) fn explained(state: &Path, address: IpAddr, service: Option<String>) -> Result<String, Failure> {
+    let explanation = explanation(state, address, service)?;
+    let view = words::is_refused_lately(&explanation).then(|| ask(state, Order::Top));
+    let sender = match &view {
+        Some(Ok(Reply::View(view))) => sender(&view.sources, &explanation.source),
+        _ => None,
+    };
+    Ok(words::text(&explanation, sender))
+}
+
+fn sender<'v>(senders: &'v [Talker], source: &str) -> Option<&'v Talker> {
+    let wanted: Prefix = source.parse().ok()?;
+    senders.iter().find(|one| one.name().parse() == Ok(wanted) && one.dropped_packets > 0)
 }
 
 fn parse(text: &str) -> Result<IpAddr, Failure> {

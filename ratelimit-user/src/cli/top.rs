@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{
     DaemonArgs, Format,
-    explain::words,
+    explain::explained,
     operator::Force,
     output::{Output, print, print_if_read, print_json, table},
 };
@@ -135,10 +135,7 @@ impl tui::WatchedHost for RunningHost {
         let address: IpAddr = address
             .parse()
             .map_err(|_| Failure::usage(format!("{source} is no address; choose a source to explain")))?;
-        match ask(&self.state, Order::Explain { address, service: None })? {
-            Reply::Explanation(explanation) => Ok(words::text(&explanation)),
-            other => Err(unexpected(&other)),
-        }
+        explained(&self.state, address, None)
     }
 
     fn block(&self, source: &str) -> Result<String, Failure> {

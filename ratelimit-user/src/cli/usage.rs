@@ -7,7 +7,9 @@ use clap::error::ErrorKind;
 use super::output::{asks_for_json, complain, print, print_error};
 use crate::policy::{Prefix, address};
 
-/// What a terminal has that nobody has made wider.
+/// The verbs of other programs for `del`.
+pub(super) const REMOVAL: [&str; 3] = ["remove", "rm", "delete"];
+/// The columns of a terminal with the usual width.
 pub(super) const WIDTH: usize = 80;
 
 /// Shows help, or what is wrong with a command line.
@@ -37,10 +39,11 @@ pub(super) fn tell(error: &clap::Error) -> process::ExitCode {
 
 /// What somebody meant who typed a verb that there is not.
 fn meant(words: &[&str]) -> Option<String> {
-    let is_prefix = |word: &str| word.parse::<Prefix>().is_ok();
+    let prefix_at = |words: &[&str]| words.iter().position(|word| word.parse::<Prefix>().is_ok());
     Some(match words {
-        [list @ ("block" | "allow"), rest @ ..] if rest.iter().any(|word| is_prefix(word)) => {
-            format!("did you mean: ratelimit {list} add {}", rest.join(" "))
+        [list @ ("block" | "allow"), rest @ ..] if prefix_at(rest).is_some() => {
+            let from = prefix_at(rest).unwrap_or_default();
+            format!("did you mean: ratelimit {list} add {}", rest[from..].join(" "))
         }
         ["ban" | "deny" | "drop" | "blacklist", rest @ ..] => {
             format!("did you mean: ratelimit block add {}", or(rest, "CIDR"))
@@ -104,7 +107,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::{Cli, understand};
 
     fn assert_narrow(name: &str, help: &str) {
         for line in narrow(help, WIDTH).lines() {
@@ -145,11 +148,21 @@ mod tests {
     }
 
     #[test]
+    fn remove_rm_and_delete_take_an_entry_off_a_list() {
+        for list in ["block", "allow"] {
+            for verb in REMOVAL {
+                assert_eq!(understand(&["ratelimit", list, verb, "192.0.2.1"]), Ok(()), "{list} {verb}");
+            }
+        }
+    }
+
+    #[test]
     fn verbs_of_other_programs_are_understood_well_enough_to_name_ours() {
         for (words, expected) in [
             (&["block", "1.2.3.4"][..], "ratelimit block add 1.2.3.4"),
             (&["block", "2001:db8::/48", "--for", "10m"], "ratelimit block add 2001:db8::/48 --for 10m"),
             (&["allow", "10.0.0.0/8"], "ratelimit allow add 10.0.0.0/8"),
+            (&["block", "put", "1.2.3.4", "--for", "10m"], "ratelimit block add 1.2.3.4 --for 10m"),
             (&["ban", "1.2.3.4"], "ratelimit block add 1.2.3.4"),
             (&["ban"], "ratelimit block add CIDR"),
             (&["unban", "1.2.3.4"], "ratelimit block del 1.2.3.4"),

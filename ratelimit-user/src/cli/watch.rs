@@ -2,7 +2,10 @@
 
 mod pcap;
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 
@@ -13,13 +16,18 @@ use super::{
 };
 use crate::{
     control::{
-        client::{listen, unexpected},
+        client::{ask, listen, unexpected},
         protocol::{Order, Reply},
     },
     drops::{Dropped, Filter},
     failure::Failure,
+    stats::view::StatsView,
+    tui::rows::short,
 };
 use pcap::PcapFile;
+
+/// How long nothing is shown before `watch` says why.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Show refused packets while they are refused, until interrupted.
 ///
@@ -58,6 +66,7 @@ impl WatchArgs {
         Filter::parse(self.source.as_deref(), self.reason.as_deref())?;
         let frames = self.pcap.is_some();
         self.pcap.as_deref().map_or(Ok(()), pcap::refuse_terminal)?;
+        let is_filtered = self.source.is_some() || self.reason.is_some();
         let request = Order::Watch { source: self.source, reason: self.reason, frames };
         let mut answers = listen(&self.daemon.state, request)?;
         let mut file = self.pcap.as_deref().map(PcapFile::create).transpose()?;
@@ -67,8 +76,19 @@ impl WatchArgs {
         // A time so long that the clock does not reach it is no deadline.
         let deadline = span.and_then(|span| Instant::now().checked_add(span));
         let mut left = self.count.unwrap_or(u64::MAX);
+        let mut silent_until =
+            Instant::now().checked_add(SILENCE).filter(|soon| deadline.is_none_or(|end| *soon < end));
         while left > 0 {
-            let Some(reply) = answers.next(deadline)? else { return Ok(()) };
+            let Some(reply) = answers.next(silent_until.or(deadline))? else {
+                if silent_until.take().is_none() {
+                    return Ok(());
+                }
+                if let Ok(Reply::View(view)) = ask(&self.daemon.state, Order::Top) {
+                    complain(&silence(&view, is_filtered));
+                }
+                continue;
+            };
+            silent_until = None;
             if let (Reply::Frame(frame), Some(file)) = (&reply, &mut file)
                 && !file.add(frame)?
             {
@@ -110,6 +130,22 @@ impl WatchArgs {
     }
 }
 
+/// Returns a sentence for an operator who sees no packets.
+fn silence(view: &StatsView, is_filtered: bool) -> String {
+    let [passed, dropped] = [&view.passed, &view.dropped].map(|flow| short(flow.packets_per_second));
+    match (view.dropped.packets_per_second > 0.0, is_filtered) {
+        (false, _) => {
+            format!("nothing is being refused: {passed} packets/s pass; ratelimit top shows who sends them")
+        }
+        (true, true) => format!(
+            "no refused packet matches so far: {dropped} packets/s are refused and {passed} pass; ratelimit top shows who sends them"
+        ),
+        (true, false) => format!(
+            "{dropped} packets/s are refused, none of them by a limit or a list that is watched; ratelimit stats has the reasons"
+        ),
+    }
+}
+
 fn text(packet: &Dropped) -> String {
     let Dropped { at, source, reason, fate, service, port, bytes } = packet;
     let service = service.as_ref().map_or(String::new(), |name| format!(", service {name}"));
@@ -120,6 +156,7 @@ fn text(packet: &Dropped) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::flow::Flow;
 
     fn packet() -> Dropped {
         Dropped {
@@ -131,6 +168,22 @@ mod tests {
             port: Some(53),
             bytes: 60,
         }
+    }
+
+    #[test]
+    fn who_sees_no_packet_is_told_what_passes() {
+        let flow = |packets_per_second| Flow { packets_per_second, ..Flow::default() };
+        let view =
+            |dropped| StatsView { passed: flow(1_230.0), dropped: flow(dropped), ..StatsView::default() };
+        assert_eq!(
+            silence(&view(0.0), true),
+            "nothing is being refused: 1.23k packets/s pass; ratelimit top shows who sends them"
+        );
+        assert!(
+            silence(&view(50.0), true)
+                .starts_with("no refused packet matches so far: 50 packets/s are refused and 1.23k")
+        );
+        assert!(silence(&view(50.0), false).starts_with("50 packets/s are refused, none of them by a limit"));
     }
 
     #[test]

@@ -193,5 +193,6 @@ fn allowance(per_second: u32) -> Limit {
         period: Period::Second,
         burst,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     })
 }

@@ -172,6 +172,7 @@ fn nobodys() -> WindowLimit {
         period: Period::Month,
         burst: NOBODYS_AMOUNT,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     };
     let window = Window::fixed(&rate).unwrap_or(Window::UNUSED);
     let (meter, kind) = (Meter::Fragments as u16, WindowKind::Fixed as u16);

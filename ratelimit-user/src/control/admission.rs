@@ -89,9 +89,9 @@ impl Admission {
         match (standing, &self.readers) {
             (CallerRights::Operator, _) => Ok(()),
             (CallerRights::Reader, _) if order.only_asks() => Ok(()),
-            (CallerRights::Reader, Some(Readers { name, .. })) => Err(refusal(&format!(
-                "members of the group {name:?} may ask, and change nothing; do this as root"
-            ))),
+            (CallerRights::Reader, Some(Readers { name, .. })) => {
+                Err(refusal(&format!("members of the group {name:?} may ask, and change nothing; use sudo")))
+            }
             _ => Err(self.refuse_outsider()),
         }
     }
@@ -99,9 +99,9 @@ impl Admission {
     /// Returns the refusal that names who may use the control socket.
     pub(super) fn refuse_outsider(&self) -> Failure {
         match &self.readers {
-            None => refusal("only root and the daemon's own user may use the control socket"),
+            None => refusal("only root and the daemon's own user may use the control socket; use sudo"),
             Some(Readers { name, .. }) => refusal(&format!(
-                "only root and the daemon's own user may use the control socket, and members of the group {name:?} may ask"
+                "only root and the daemon's own user may use the control socket, and members of the group {name:?} may ask; use sudo"
             )),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn listen(state: &Path, request: Order) -> Result<ReplyStream, Failur
     let begun = send(&socket, request).and_then(|mut reader| Ok((read_reply(&mut reader)?, reader)));
     match begun.map_err(unreachable(&socket))? {
         (Reply::Failed(failure), _) => Err(failure),
-        (Reply::Watching, reader) => Ok(ReplyStream { reader, socket }),
+        (Reply::Watching, reader) => Ok(ReplyStream { reader, socket, line: Vec::new() }),
         (other, _) => Err(unexpected(&other)),
     }
 }
@@ -48,6 +48,8 @@ pub(crate) fn listen(state: &Path, request: Order) -> Result<ReplyStream, Failur
 pub(crate) struct ReplyStream {
     reader: BufReader<UnixStream>,
     socket: PathBuf,
+    /// The part of the next line that has been read.
+    line: Vec<u8>,
 }
 
 impl ReplyStream {
@@ -57,10 +59,10 @@ impl ReplyStream {
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(None);
         }
-        let read = self.reader.get_ref().set_read_timeout(left).and_then(|()| read_reply(&mut self.reader));
-        match read {
+        let set = self.reader.get_ref().set_read_timeout(left);
+        let read = set.and_then(|()| self.reader.read_until(b'\n', &mut self.line));
+        match read.and_then(|_| parse_reply(&std::mem::take(&mut self.line))) {
             Ok(reply) => Ok(Some(reply)),
-            // The part of a line that has been read is lost, but nobody reads on after the deadline.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(Failure::new(
                 ExitCode::NoDaemon,
@@ -110,13 +112,15 @@ fn unreachable(socket: &Path) -> impl FnOnce(io::Error) -> Failure {
             );
             return Failure::new(code, message);
         }
-        let hint = match code {
-            ExitCode::NotPermitted => {
-                "only root, the daemon's own user and members of its group (run --group) may ask it"
-                    .to_owned()
-            }
-            _ => what_to_do(socket.parent().unwrap_or(Path::new("/"))),
-        };
+        if code == ExitCode::NotPermitted {
+            let message = format!(
+                "this user may not ask the daemon at {}: {error}; use sudo: only root, the daemon's own user and members of its group \
+                 (run --group) may ask it",
+                socket.display()
+            );
+            return Failure::new(code, message);
+        }
+        let hint = what_to_do(socket.parent().unwrap_or(Path::new("/")));
         Failure::new(code, format!("no daemon reachable at {}: {error}; {hint}", socket.display()))
     }
 }
@@ -202,15 +206,19 @@ fn patience(order: &Order) -> Duration {
 }
 
 fn read_reply(reader: &mut BufReader<UnixStream>) -> io::Result<Reply> {
-    let mut answer = String::new();
-    reader.read_line(&mut answer)?;
+    let mut answer = Vec::new();
+    reader.read_until(b'\n', &mut answer)?;
+    parse_reply(&answer)
+}
+
+fn parse_reply(answer: &[u8]) -> io::Result<Reply> {
     if answer.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
             "it closed the connection without an answer",
         ));
     }
-    Ok(serde_json::from_str(&answer)?)
+    Ok(serde_json::from_slice(answer)?)
 }
 
 #[cfg(test)]
@@ -241,6 +249,19 @@ mod tests {
         assert!(patience(&order) > DISK_PATIENCE + Duration::from_secs(5));
         assert_eq!(patience(&Order::Status), PATIENCE);
         assert_eq!(patience(&Order::Confirm), PATIENCE);
+    }
+
+    #[test]
+    fn a_line_that_comes_in_two_pieces_is_one_reply() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut stream =
+            ReplyStream { reader: BufReader::new(ours), socket: PathBuf::new(), line: Vec::new() };
+        let (first, second) = b"{\"reply\":\"lost\",\"data\":7}\n".split_at(9);
+        theirs.write_all(first).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(10);
+        assert_eq!(stream.next(Some(deadline)).unwrap(), None);
+        theirs.write_all(second).unwrap();
+        assert_eq!(stream.next(None).unwrap(), Some(Reply::Lost(7)));
     }
 
     const OLD_STATUS: &str = r#"{"reply":"status","data":{"version":"0.1.0","pid":7}}"#;

@@ -13,13 +13,31 @@ use ratelimit_common::{
     },
 };
 
-const PACKETS: Rate =
-    Rate { meter: Meter::Packets, amount: 10, period: Period::Second, burst: 20, manner: Manner::PLAIN };
-const BYTES: Rate =
-    Rate { meter: Meter::Bytes, amount: 2_000, period: Period::Second, burst: 8_192, manner: Manner::PLAIN };
+const PACKETS: Rate = Rate {
+    meter: Meter::Packets,
+    amount: 10,
+    period: Period::Second,
+    burst: 20,
+    manner: Manner::PLAIN,
+    units: Rate::UNTYPED,
+};
+const BYTES: Rate = Rate {
+    meter: Meter::Bytes,
+    amount: 2_000,
+    period: Period::Second,
+    burst: 8_192,
+    manner: Manner::PLAIN,
+    units: Rate::UNTYPED,
+};
 /// Opening one more session, in case this one is lost.
-const SYNS: Rate =
-    Rate { meter: Meter::Syns, amount: 1, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
+const SYNS: Rate = Rate {
+    meter: Meter::Syns,
+    amount: 1,
+    period: Period::Minute,
+    burst: 1,
+    manner: Manner::PLAIN,
+    units: Rate::UNTYPED,
+};
 
 /// Returns what a session needs, as a phrase, if the limit leaves less.
 pub(super) fn shortfall(rate: &Rate) -> Option<String> {

@@ -91,6 +91,7 @@ impl HostPolicy {
             period: Period::Second,
             burst: DEFAULT_LINK,
             manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
         }
     }
 

@@ -29,7 +29,7 @@ pub enum Who {
 }
 
 /// The traffic of one sender in the span of a view. Packets and bytes are estimates; `error_packets` is their error.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Talker {
     /// The source, if the talker is a source: an address, or the prefix of a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]

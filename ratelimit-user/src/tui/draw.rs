@@ -193,7 +193,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(
-            lines[7], "198.51.100.9           900k  720M    900k  12   0% dns     -    limit_packets",
+            lines[7], "198.51.100.9           900k  720M    900k  12   0% dns:53  -    limit_packets",
             "{text}"
         );
         assert_eq!(lines[22], "warning: the store does not answer (and 1 more)", "{text}");
@@ -205,7 +205,7 @@ mod tests {
         let mut screen = screen();
         for (key, expected) in [
             ('3', "dns             1.20k      988k          0  791M  44% 500000 packets/s"),
-            ('4', "acme       700  792M       0  12  30%  64% dns     -"),
+            ('4', "acme       700  792M       0  12  30%  64% dns:53  -"),
             ('6', "edge-2 late  1300 ms      0     12 431 us   1.0.0"),
         ] {
             screen.press(KeyEvent::from(KeyCode::Char(key)));

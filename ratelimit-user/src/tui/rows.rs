@@ -101,12 +101,12 @@ struct Rank {
 
 fn source_row(talker: &Talker) -> (Rank, TableRow) {
     let [packets, bits, _, dropped, error] = amounts(talker);
-    let cells = vec![packets, bits, dropped, error, left(&talker.limits), word(&talker.service)];
+    let cells = vec![packets, bits, dropped, error, left(&talker.limits), target(talker)];
     talker_row(talker, [cells, vec![word(&talker.user), word(&talker.reason)]].concat())
 }
 
 fn prefix_row(talker: &Talker) -> (Rank, TableRow) {
-    talker_row(talker, [amounts(talker).to_vec(), vec![word(&talker.service), word(&talker.reason)]].concat())
+    talker_row(talker, [amounts(talker).to_vec(), vec![target(talker), word(&talker.reason)]].concat())
 }
 
 fn user_row(talker: &Talker) -> (Rank, TableRow) {
@@ -115,7 +115,7 @@ fn user_row(talker: &Talker) -> (Rank, TableRow) {
     let here = talker.limits.iter().filter_map(|limit| limit.share_percent).max();
     let here = here.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"));
     let cells = vec![packets, bits, dropped, error, left(&talker.limits), here];
-    talker_row(talker, [cells, vec![word(&talker.service), word(&talker.reason)]].concat())
+    talker_row(talker, [cells, vec![target(talker), word(&talker.reason)]].concat())
 }
 
 /// Packets and bits per second, passed and dropped packets, and the error of the packets.
@@ -132,6 +132,12 @@ fn amounts(talker: &Talker) -> [String; 5] {
 
 fn word(word: &Option<String>) -> String {
     word.clone().unwrap_or_else(|| "-".to_owned())
+}
+
+/// The service and the port that most packets are for: `dns:53`, `-:4711`.
+fn target(talker: &Talker) -> String {
+    let port = talker.port.map_or_else(String::new, |port| format!(":{port}"));
+    word(&talker.service) + &port
 }
 
 /// What is left of the limit that will refuse first, in percent.

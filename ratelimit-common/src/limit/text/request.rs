@@ -71,7 +71,7 @@ mod tests {
             ("500/hour hard", SLIDING, 500, Hour, 500, hard),
             ("500/hour burst 3 token-bucket", SLIDING, 500, Hour, 3, bucket),
         ] {
-            let rate = Rate { meter: Meter::Packets, amount, period, burst, manner };
+            let rate = Rate { meter: Meter::Packets, amount, period, burst, manner, units: Rate::UNTYPED };
             assert_eq!(parse_request(text, table), Ok(rate), "{text}");
         }
     }

@@ -11,7 +11,7 @@ use crate::limit::manner::Manner;
 use crate::limit::rate::{Period, RateError};
 
 fn rate(meter: Meter, amount: u64, period: Period, burst: u64) -> Rate {
-    Rate { meter, amount, period, burst, manner: Manner::PLAIN }
+    Rate { meter, amount, period, burst, manner: Manner::PLAIN, units: Rate::UNTYPED }
 }
 
 #[test]
@@ -297,10 +297,28 @@ proptest! {
         amount in any::<u64>(),
         burst in any::<u64>(),
     ) {
-        let rate = Rate { meter, amount, period, burst, manner: Manner::PLAIN };
+        let rate = Rate { meter, amount, period, burst, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let text = rate.to_string();
         prop_assert_eq!(parse_rate(&text), Ok(rate));
     }
+}
+
+#[test]
+fn bytes_are_read_back_in_the_unit_they_were_typed_in() {
+    for (typed, shown) in [
+        ("50 Mbit/s", "50 Mbit/s burst 50 Mbit"),
+        ("2.5 MB/s burst 256 KiB", "2.5 MB/s burst 256 KiB"),
+        ("1 GB/hour burst 200000", "1 GB/hour burst 200000 bytes"),
+        ("5000 B/s", "5000 bytes/s burst 64 KiB"),
+        ("0.5 GiB/day fixed-window", "0.5 GiB/day fixed-window"),
+        ("1000 packet/s", "1000 packets/s burst 1000"),
+    ] {
+        let rate = parse_rate(typed).unwrap();
+        assert_eq!(rate.to_string(), shown, "{typed}");
+        let again = parse_rate(shown).unwrap();
+        assert_eq!((again, again.to_string().as_str()), (rate, shown), "{typed}");
+    }
+    assert_eq!(parse_rate("50 Mbit/s"), parse_rate("6250000 bytes/s"), "units are for display alone");
 }
 
 fn check_any(text: &str) -> Result<(), TestCaseError> {

@@ -2,30 +2,30 @@
 
 use super::Fault;
 use crate::abi::Meter;
-use crate::limit::rate::Period;
+use crate::limit::{rate::Period, units::ByteUnit};
 
-/// A unit, as a fraction `numerator / denominator` of what its meter counts.
+/// A unit of what its meter counts.
 #[derive(Clone, Copy)]
 pub(super) struct Unit {
     pub(super) meter: Meter,
-    pub(super) numerator: u64,
-    pub(super) denominator: u64,
+    /// How much one unit is; 1 for what is not bytes.
+    pub(super) size: ByteUnit,
 }
 
 impl Unit {
     pub(super) const PACKETS: Self = Self::one(Meter::Packets);
 
     pub(super) const fn one(meter: Meter) -> Self {
-        Self { meter, numerator: 1, denominator: 1 }
+        Self { meter, size: ByteUnit::BYTES }
     }
+}
 
-    const fn bytes(numerator: u64) -> Self {
-        Self { meter: Meter::Bytes, numerator, denominator: 1 }
-    }
+const fn bytes(name: &'static str, numerator: u64) -> Unit {
+    Unit { meter: Meter::Bytes, size: ByteUnit { name, numerator, denominator: 1 } }
+}
 
-    const fn bits(numerator: u64) -> Self {
-        Self { meter: Meter::Bytes, numerator, denominator: 8 }
-    }
+const fn bits(name: &'static str, numerator: u64) -> (&'static str, Unit) {
+    (name, Unit { meter: Meter::Bytes, size: ByteUnit { name, numerator, denominator: 8 } })
 }
 
 const K: u64 = 1_000;
@@ -40,20 +40,20 @@ const UNITS: &[(&str, Unit)] = &[
     ("syn", Unit::one(Meter::Syns)),
     ("fragments", Unit::one(Meter::Fragments)),
     ("fragment", Unit::one(Meter::Fragments)),
-    ("bytes", Unit::bytes(1)),
-    ("byte", Unit::bytes(1)),
-    ("B", Unit::bytes(1)),
-    ("kB", Unit::bytes(K)),
-    ("KB", Unit::bytes(K)),
-    ("MB", Unit::bytes(K * K)),
-    ("GB", Unit::bytes(K * K * K)),
-    ("KiB", Unit::bytes(KI)),
-    ("MiB", Unit::bytes(KI * KI)),
-    ("GiB", Unit::bytes(KI * KI * KI)),
-    ("bit", Unit::bits(1)),
-    ("kbit", Unit::bits(K)),
-    ("Mbit", Unit::bits(K * K)),
-    ("Gbit", Unit::bits(K * K * K)),
+    ("bytes", bytes("bytes", 1)),
+    ("byte", bytes("bytes", 1)),
+    ("B", bytes("bytes", 1)),
+    ("kB", bytes("kB", K)),
+    ("KB", bytes("kB", K)),
+    ("MB", bytes("MB", K * K)),
+    ("GB", bytes("GB", K * K * K)),
+    ("KiB", bytes("KiB", KI)),
+    ("MiB", bytes("MiB", KI * KI)),
+    ("GiB", bytes("GiB", KI * KI * KI)),
+    bits("bit", 1),
+    bits("kbit", K),
+    bits("Mbit", K * K),
+    bits("Gbit", K * K * K),
 ];
 
 /// Spellings in which the case of one letter decides between bytes and bits. They are refused, never guessed.

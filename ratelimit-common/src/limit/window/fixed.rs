@@ -52,7 +52,15 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn window(meter: Meter, amount: u64, period: Period) -> Window {
-        Window::fixed(&Rate { meter, amount, period, burst: amount, manner: Manner::PLAIN }).unwrap()
+        Window::fixed(&Rate {
+            meter,
+            amount,
+            period,
+            burst: amount,
+            manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
+        })
+        .unwrap()
     }
 
     fn taken(word: u64, window: &Window, now_ns: u64, amount: u64) -> u64 {

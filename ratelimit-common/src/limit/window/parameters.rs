@@ -137,7 +137,7 @@ mod tests {
     fn a_window_of_bytes_that_no_full_frame_fits_into_is_refused() {
         let bytes = |amount| {
             let (meter, period, manner) = (Meter::Bytes, Period::Second, Manner::PLAIN);
-            Window::fixed(&Rate { meter, amount, period, burst: amount, manner })
+            Window::fixed(&Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED })
         };
         for limit in [1, FULL_FRAME - 1] {
             assert_eq!(bytes(limit), Err(WindowError::BelowFrame { limit }));
@@ -149,7 +149,9 @@ mod tests {
     fn a_count_has_the_bits_that_its_limit_needs_and_the_number_of_the_window_has_the_others() {
         for (amount, count_bits) in [(1, 32), (u64::from(u32::MAX), 32), (1 << 32, 43), (MAX_COUNT, 43)] {
             let (meter, period, manner) = (Meter::Packets, Period::Day, Manner::PLAIN);
-            let window = Window::fixed(&Rate { meter, amount, period, burst: amount, manner }).unwrap();
+            let window =
+                Window::fixed(&Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED })
+                    .unwrap();
             assert_eq!((window.count_bits, window.limit), (count_bits, amount));
         }
     }
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn a_window_is_as_long_as_its_period_and_a_sliding_one_in_parts_that_are_together() {
         let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
-        let rate = |amount| Rate { meter, amount, period, burst: amount, manner };
+        let rate = |amount| Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED };
         let [fixed, weighted] = [Window::fixed(&rate(9)), Window::weighted(&rate(9))].map(Result::unwrap);
         assert_eq!([fixed.length_ns, weighted.length_ns], [1_000_000_000; 2]);
         assert_eq!([fixed.late, weighted.late], [60; 2], "a minute");
@@ -178,7 +180,14 @@ mod tests {
     #[test]
     fn the_largest_windows_are_counted_in_units_and_larger_ones_are_refused_with_a_sentence() {
         let of = |meter, amount| {
-            Window::fixed(&Rate { meter, amount, period: Period::Day, burst: amount, manner: Manner::PLAIN })
+            Window::fixed(&Rate {
+                meter,
+                amount,
+                period: Period::Day,
+                burst: amount,
+                manner: Manner::PLAIN,
+                units: Rate::UNTYPED,
+            })
         };
         let units = |window: Window| (window.shift, window.limit);
         assert_eq!(of(Meter::Bytes, MAX_COUNT).map(units), Ok((0, MAX_COUNT)));

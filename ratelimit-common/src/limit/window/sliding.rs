@@ -234,7 +234,15 @@ mod tests {
     const K: usize = SUB_WINDOWS;
 
     fn window(meter: Meter, amount: u64, period: Period) -> Window {
-        Window::sliding::<K>(&Rate { meter, amount, period, burst: amount, manner: Manner::PLAIN }).unwrap()
+        Window::sliding::<K>(&Rate {
+            meter,
+            amount,
+            period,
+            burst: amount,
+            manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
+        })
+        .unwrap()
     }
 
     fn seven() -> Window {

@@ -127,7 +127,8 @@ mod tests {
 
     fn window(amount: u64) -> Window {
         let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
-        Window::weighted(&Rate { meter, amount, period, burst: amount, manner }).unwrap()
+        Window::weighted(&Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED })
+            .unwrap()
     }
 
     fn taken(word: u64, window: &Window, now_ns: u64, amount: u64) -> u64 {
@@ -190,7 +191,9 @@ mod tests {
     #[test]
     fn large_windows_of_bytes_say_bytes() {
         let (meter, period, manner, amount) = (Meter::Bytes, Period::Day, Manner::PLAIN, 1 << 45);
-        let window = Window::weighted(&Rate { meter, amount, period, burst: amount, manner }).unwrap();
+        let window =
+            Window::weighted(&Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED })
+                .unwrap();
         let word = taken(0, &window, 9 * SECOND, 1514);
         assert_eq!(used(word, &window, 9 * SECOND), 1520, "190 units of eight bytes");
     }

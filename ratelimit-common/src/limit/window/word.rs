@@ -68,7 +68,8 @@ mod tests {
     fn windows() -> [Window; 2] {
         [100, 1 << 40].map(|amount| {
             let (meter, period, manner) = (Meter::Packets, Period::Second, Manner::PLAIN);
-            Window::fixed(&Rate { meter, amount, period, burst: amount, manner }).unwrap()
+            Window::fixed(&Rate { meter, amount, period, burst: amount, manner, units: Rate::UNTYPED })
+                .unwrap()
         })
     }
 

@@ -153,7 +153,14 @@ fn no_token_is_lost_to_rounding_over_a_million_small_steps() {
         (25_000_000, Period::Second, 3),
         (1_000_003, Period::Day, 1_234_567),
     ] {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 10, manner: Manner::PLAIN };
+        let rate = Rate {
+            meter: Meter::Packets,
+            amount,
+            period,
+            burst: 10,
+            manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
+        };
         let start_ns = 1 << 40;
         let mut bucket = Bucket::new(rate, start_ns);
         let (mut now_ns, mut total) = (start_ns, 0_u64);

@@ -67,7 +67,7 @@ proptest! {
         burst_seconds in 1_u64..60,
     ) {
         let new_per_sec = per_sec.div_ceil(slower_by);
-        let rate = |amount| Rate { meter: Meter::Packets, amount, period: Period::Second, burst: amount * burst_seconds, manner: Manner::PLAIN };
+        let rate = |amount| Rate { meter: Meter::Packets, amount, period: Period::Second, burst: amount * burst_seconds, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let mut bucket = Bucket::new(rate(per_sec), 1 << 50);
         // Empty without asking 600 000 times.
         bucket.tat_q8 = bucket.tat_q8.wrapping_add(bucket.limit.tolerance_q8);
@@ -81,14 +81,21 @@ proptest! {
 
 #[test]
 fn a_bucket_filled_under_a_much_slower_limit_is_emptied_not_refilled() {
-    let slow =
-        Rate { meter: Meter::Packets, amount: 1, period: Period::Day, burst: 10, manner: Manner::PLAIN };
+    let slow = Rate {
+        meter: Meter::Packets,
+        amount: 1,
+        period: Period::Day,
+        burst: 10,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let fast = Rate {
         meter: Meter::Packets,
         amount: 1000,
         period: Period::Second,
         burst: 10,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     };
     let mut bucket = Bucket::new(slow, 0);
     assert_eq!(bucket.drain(0), 10);

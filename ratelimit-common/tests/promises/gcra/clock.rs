@@ -101,6 +101,7 @@ fn every_wrap_is_crossed_nanosecond_by_nanosecond_without_an_extra_token() {
         period: Period::Second,
         burst: 5,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     };
     for wrap in 1..256 {
         let start_ns = wrap * WRAP_NS - 200;
@@ -113,8 +114,14 @@ fn every_wrap_is_crossed_nanosecond_by_nanosecond_without_an_extra_token() {
 #[test]
 fn an_empty_bucket_is_still_empty_on_the_other_side_of_a_wrap() {
     // 1/day, burst 100: the word stands 100 days ahead, behind the wrap.
-    let rate =
-        Rate { meter: Meter::Packets, amount: 1, period: Period::Day, burst: 100, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 1,
+        period: Period::Day,
+        burst: 100,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     for wrap in 1..256 {
         let start_ns = wrap * WRAP_NS - 10;
         let mut bucket = Bucket::new(rate, start_ns);

@@ -137,6 +137,7 @@ fn a_cpu_that_loses_every_exchange_refuses_its_packet() {
         period: ratelimit_common::limit::rate::Period::Second,
         burst: 100,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     };
     let rounds: Vec<_> = (0..2 + ATTEMPTS as usize).flat_map(|_| (0..5).map(|cpu| (cpu, 0, 1))).collect();
     let run = run(rate, 5, Charging::Exchange, &rounds);

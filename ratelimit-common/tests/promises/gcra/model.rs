@@ -112,7 +112,7 @@ pub(crate) fn rate_of(meter: Meter, max_per_sec: u64, max_burst: u64) -> impl St
             let amount = 1 + (amount - 1) % max;
             let amount = if nice { 10_u64.pow(amount.ilog10()) } else { amount };
             let burst = if meter == Meter::Bytes { FULL_FRAME + burst } else { burst };
-            Rate { meter, amount, period, burst, manner: Manner::PLAIN }
+            Rate { meter, amount, period, burst, manner: Manner::PLAIN, units: Rate::UNTYPED }
         })
         .prop_filter("cannot be enforced", |rate| rate.limit().is_ok())
 }

@@ -115,7 +115,7 @@ proptest! {
         start_ns in 0_u64..1 << 62,
         seed in any::<u64>(),
     ) {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN };
+        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let source = Source::new(kind, rate);
         let length_ns = source.window.length_ns;
         let (mut now_ns, mut random, mut admitted) = (start_ns, seed | 1, Vec::new());
@@ -145,7 +145,7 @@ proptest! {
         period in period(),
         index in 2_u64..1 << 17,
     ) {
-        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN };
+        let rate = Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let source = Source::new(Kind::Weighted, rate);
         let edge_ns = index * period.ns();
         let mut admitted = vec![Admitted { now_ns: edge_ns - 1, amount: source.drain(edge_ns - 1) }];
@@ -161,8 +161,14 @@ proptest! {
 
 #[test]
 fn a_fixed_window_admits_exactly_twice_the_limit_across_an_edge() {
-    let rate =
-        Rate { meter: Meter::Packets, amount: 5000, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 5000,
+        period: Period::Minute,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let source = Source::new(Kind::Fixed, rate);
     let edge_ns = 7 * Period::Minute.ns();
     assert_eq!(source.drain(edge_ns - 1), 5000);
@@ -172,8 +178,14 @@ fn a_fixed_window_admits_exactly_twice_the_limit_across_an_edge() {
 
 #[test]
 fn the_worked_numbers_of_the_weighted_window_hold() {
-    let rate =
-        Rate { meter: Meter::Packets, amount: 1000, period: Period::Minute, burst: 1, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 1000,
+        period: Period::Minute,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let source = Source::new(Kind::Weighted, rate);
     let second_ns = Period::Second.ns();
     assert!(source.ask(59 * second_ns, 600));
@@ -182,8 +194,14 @@ fn the_worked_numbers_of_the_weighted_window_hold() {
 
 #[test]
 fn the_worked_numbers_of_the_sliding_window_hold() {
-    let rate =
-        Rate { meter: Meter::Packets, amount: 700, period: Period::Second, burst: 1, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 700,
+        period: Period::Second,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let source = Source::new(Kind::Sliding8, rate);
     assert_eq!(source.window.length_ns, 142_857_143);
     assert_eq!(source.drain(100_000_000), 700);
@@ -200,6 +218,7 @@ fn forty_gigabits_for_an_hour_lose_nothing_but_three_bytes_a_frame() {
         period: Period::Hour,
         burst: 1,
         manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
     };
     for kind in Kind::ALL {
         let source = Source::new(kind, rate);

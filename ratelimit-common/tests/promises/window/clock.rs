@@ -48,7 +48,7 @@ proptest! {
         edges in 1_u64..70,
         skew_ns in 1_u64..50,
     ) {
-        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1, manner: Manner::PLAIN };
+        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let source = Source::new(kind, rate);
         let mut admitted = Vec::new();
         for edge in 0..edges {
@@ -127,7 +127,7 @@ proptest! {
         new in 1_u64..4000,
         start_ns in 0_u64..1 << 62,
     ) {
-        let rate = |amount| Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN };
+        let rate = |amount| Rate { meter: Meter::Packets, amount, period, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let before = Source::new(kind, rate(old));
         prop_assert_eq!(before.drain(start_ns), old);
         let after = Source { memory: before.memory, ..Source::new(kind, rate(new)) };
@@ -138,7 +138,14 @@ proptest! {
 
 #[test]
 fn words_are_kept_where_they_can_be_read_and_not_elsewhere() {
-    let rate = |amount, period| Rate { meter: Meter::Bytes, amount, period, burst: 1, manner: Manner::PLAIN };
+    let rate = |amount, period| Rate {
+        meter: Meter::Bytes,
+        amount,
+        period,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let base = rate(5_000_000, Period::Second);
     for kind in Kind::ALL {
         let reads = |new: Rate, old: Rate| kind.window(&new).layout() == kind.window(&old).layout();

@@ -168,7 +168,7 @@ proptest! {
         edge_every in 5_u64..200,
         max_amount in 1_u64..4,
     ) {
-        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1, manner: Manner::PLAIN };
+        let rate = Rate { meter: Meter::Packets, amount: limit, period: Period::Second, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED };
         let steps = if kind == Kind::Sliding60 { 1500 } else { 800 };
         let run = run(&Plan { kind, rate, cpus, steps, seed, edge_every, max_amount });
         assert_bound(kind, &rate, &run.admitted)?;
@@ -187,6 +187,7 @@ fn a_laggard_at_an_edge_never_gets_the_last_packet_twice() {
             period: Period::Second,
             burst: 1,
             manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
         };
         let kind = if seed & 16 == 0 { Kind::Sliding2 } else { Kind::Sliding8 };
         let cpus = 2 + (seed >> 8) as usize % 2;
@@ -205,8 +206,14 @@ fn a_laggard_at_an_edge_never_gets_the_last_packet_twice() {
 #[test]
 fn threads_that_race_for_a_sliding_window_admit_the_limit_and_no_more() {
     const THREADS: u64 = 4;
-    let rate =
-        Rate { meter: Meter::Packets, amount: 500, period: Period::Second, burst: 1, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 500,
+        period: Period::Second,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let window = Window::sliding::<8>(&rate).unwrap();
     let words: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
     let clock_ns = AtomicU64::new(1 << 50);
@@ -245,8 +252,14 @@ impl Words for Contested<'_> {
 
 #[test]
 fn a_cpu_that_loses_every_exchange_refuses_its_packet_after_four() {
-    let rate =
-        Rate { meter: Meter::Packets, amount: 100, period: Period::Second, burst: 1, manner: Manner::PLAIN };
+    let rate = Rate {
+        meter: Meter::Packets,
+        amount: 100,
+        period: Period::Second,
+        burst: 1,
+        manner: Manner::PLAIN,
+        units: Rate::UNTYPED,
+    };
     let window = Window::sliding::<8>(&rate).unwrap();
     for now_ns in [0, 1 << 50] {
         let words = Contested(&window, Cell::new(0));

@@ -234,6 +234,7 @@ pub(crate) fn rate() -> impl Strategy<Value = Rate> {
             period,
             burst: 1,
             manner: Manner::PLAIN,
+            units: Rate::UNTYPED,
         }),
         (bytes, period()).prop_map(|(amount, period)| {
             Rate {
@@ -242,6 +243,7 @@ pub(crate) fn rate() -> impl Strategy<Value = Rate> {
                 period,
                 burst: 1,
                 manner: Manner::PLAIN,
+                units: Rate::UNTYPED,
             }
         }),
     ]

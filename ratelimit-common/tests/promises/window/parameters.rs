@@ -9,7 +9,7 @@ use ratelimit_common::limit::window::{Window, WindowError};
 use super::model::{kind, rate};
 
 fn rate_of(meter: Meter, amount: u64, period: Period) -> Rate {
-    Rate { meter, amount, period, burst: 1, manner: Manner::PLAIN }
+    Rate { meter, amount, period, burst: 1, manner: Manner::PLAIN, units: Rate::UNTYPED }
 }
 
 #[test]

@@ -2,19 +2,31 @@
 
 use std::fmt::Write as _;
 
-use ratelimit_common::abi::Reason;
+use ratelimit_common::abi::{Meter, Reason};
 
-use crate::explain::{
-    BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, PrefixState, ServiceState, SourceState,
-    UserState,
+use crate::{
+    explain::{
+        BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, PrefixState, ServiceState,
+        SourceState, UserState,
+    },
+    stats::talkers::Talker,
 };
 
 /// A bucket with less than this part left is as good as spent: a sixteenth.
 const NEARLY_SPENT: u64 = 16;
 
-/// The whole text.
-pub(in crate::cli) fn text(explanation: &Explanation) -> String {
-    let mut text = format!("{} at {}\n{}\n\n", explanation.address, explanation.at, headline(explanation));
+/// How long ago a packet may have been refused for the source to count as one that is being refused.
+const LATELY_MS: u64 = 1_000;
+
+/// Whether packets of the source are being refused, whatever becomes of the next one.
+pub(in crate::cli) fn is_refused_lately(explanation: &Explanation) -> bool {
+    explanation.allowed_by.is_empty() && explanation.last_drops.iter().any(|drop| drop.ms_ago <= LATELY_MS)
+}
+
+/// The whole text. `sender` is the source's traffic in the last second, if that was looked at.
+pub(in crate::cli) fn text(explanation: &Explanation, sender: Option<&Talker>) -> String {
+    let headline = headline(explanation, sender);
+    let mut text = format!("{} at {}\n{headline}\n\n", explanation.address, explanation.at);
     let mut line = |name: &str, words: &str| {
         let _infallible = writeln!(text, "{name:<8} {words}");
     };
@@ -69,7 +81,7 @@ fn last_drop(LastDrop { ms_ago, packet }: &LastDrop) -> String {
     format!("{}, {} ago: {fate}{service}{port}: {}", packet.at, span(*ms_ago), words(&packet.reason))
 }
 
-fn headline(explanation: &Explanation) -> String {
+fn headline(explanation: &Explanation, sender: Option<&Talker>) -> String {
     if !explanation.allowed_by.is_empty() {
         return "PASSES: it is on the allow list, and neither blocks nor limits apply".to_owned();
     }
@@ -96,16 +108,37 @@ fn headline(explanation: &Explanation) -> String {
                 Some(block) => format!("{verb}BLOCKED {}", self::block(block)),
                 None => format!("{verb}REFUSED {}: {}", lasting(refusal), why(refusal)),
             });
+            lines.extend(sender.map(|sender| format!("  {verb}REFUSED, {}", refused_of(sender))));
         }
         None => {
             let refused = explanation.refusals.iter().map(exception);
             let but: Vec<String> = refused.chain(pressed(explanation)).collect();
-            let verdict = if but.is_empty() { "PASSES: within every limit" } else { "PASSES now, but:" };
-            lines.push(verdict.to_owned());
+            lines.push(match lately(explanation, sender) {
+                Some(lately) => lately,
+                None if but.is_empty() => "PASSES: within every limit".to_owned(),
+                None => "PASSES now, but:".to_owned(),
+            });
             lines.extend(but.iter().map(|one| format!("  {one}")));
         }
     }
     lines.join("\n")
+}
+
+/// What became of the packets of a source that floods, and whose next packet passes all the same.
+fn lately(explanation: &Explanation, sender: Option<&Talker>) -> Option<String> {
+    let last = explanation.last_drops.first().filter(|_| is_refused_lately(explanation))?;
+    let verb = if last.packet.fate == "would_drop" { "WOULD BE " } else { "" };
+    let why = words(&last.packet.reason);
+    let how_many = match sender.filter(|sender| sender.dropped_packets > 0) {
+        Some(sender) => format!("REFUSED, {}", refused_of(sender)),
+        None => format!("REFUSED now and then, a packet {} ago", span(last.ms_ago)),
+    };
+    Some(format!("{verb}{how_many}: {why}; its next packet passes"))
+}
+
+fn refused_of(sender: &Talker) -> String {
+    let about = if sender.error_packets > 0 { "about " } else { "" };
+    format!("{about}{} of {} packets in the last second", sender.dropped_packets, sender.packets())
 }
 
 /// Limits that have hardly anything left. Who floods is refused most of the time, and just not at this moment.
@@ -219,7 +252,11 @@ fn state(account: &SourceState) -> String {
 fn limit(limit: &LimitState) -> String {
     let rest = ending(limit.left, limit.capacity, limit.full_in_ms, limit.refused_for_ms);
     match limit.leased {
-        None => format!("{}: {} of {} left{rest}", limit.rate, limit.left, limit.capacity),
+        None => {
+            // A rate in Mbit with a bare number behind it would be read as bits.
+            let unit = if limit.meter == Meter::Bytes.name() { " bytes" } else { "" };
+            format!("{}: {} of {}{unit} left{rest}", limit.rate, limit.left, limit.capacity)
+        }
         // What a host has by itself is little; how much it can be given depends on the others.
         Some(leased) => format!(
             "{}, on all hosts together: {} left on this one, {leased} of them leased{rest}",

@@ -61,7 +61,8 @@ pub(super) fn resolve(table: &ApiTable, terms: LimitTerms<'_>, problems: &mut Pr
 fn default(per_hour: u64, terms: LimitTerms<'_>) -> Vec<RequestLimit> {
     let manner = terms.manner.unwrap_or(Manner::PLAIN);
     let meter = ratelimit_common::abi::Meter::Packets;
-    let rate = Rate { meter, amount: per_hour, period: Period::Hour, burst: per_hour, manner };
+    let rate =
+        Rate { meter, amount: per_hour, period: Period::Hour, burst: per_hour, manner, units: Rate::UNTYPED };
     vec![RequestLimit { rate, zone: None }]
 }
 

@@ -142,7 +142,7 @@ fn a_burst_that_large_frames_do_not_fit_into_is_a_warning_and_one_below_a_full_f
     assert_eq!(
         warnings(&text(9013)),
         [
-            "p.toml:2:11: [source] \"1000000 bytes/s burst 9013 bytes\" never lets a frame of more than 9013 bytes pass; \
+            "p.toml:2:11: [source] \"1 MB/s burst 9013 bytes\" never lets a frame of more than 9013 bytes pass; \
           for jumbo frames use a burst of at least 9014 bytes"
         ]
     );

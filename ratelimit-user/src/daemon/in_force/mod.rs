@@ -16,6 +16,7 @@ use super::{
 use crate::{
     config::{self, Reader},
     control::protocol::{Reply, Unconfirmed},
+    dataplane::interface,
     failure::Failure,
     log,
     policy::{Policy, changes::changes},
@@ -25,6 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct PolicyInForce {
     pub(super) policy_path: PathBuf,
+    /// Whether the next start guards the interfaces of the policy, because the command line names none.
+    names_interfaces: bool,
     /// The state directory.
     state: PathBuf,
     pub(super) version: PolicyVersion,
@@ -73,6 +76,7 @@ impl PolicyInForce {
     pub(super) fn new(options: &Options, version: PolicyVersion, reader: Reader) -> Self {
         Self {
             policy_path: options.policy.clone(),
+            names_interfaces: options.interfaces.is_empty(),
             state: options.state.clone(),
             version,
             previous: None,
@@ -94,6 +98,20 @@ impl PolicyInForce {
         let (next, warnings) = PolicyVersion::parse(&mut self.reader, file, text)?;
         let changes = changes(self.policy(), next.policy());
         Ok(Reply::Changes { changes, warnings: warnings.iter().map(ToString::to_string).collect() })
+    }
+
+    /// Refuses a policy that names a new interface which does not exist, because the next start would fail. An interface that is in force
+    /// already may be away for now.
+    pub(super) fn refuse_absent_interfaces(&self, next: &Policy) -> Result<(), Failure> {
+        let known = self.policy().interfaces();
+        let mut new = next.interfaces().iter().filter(|name| !known.contains(name)).peekable();
+        if !self.names_interfaces || new.peek().is_none() {
+            return Ok(());
+        }
+        let all = interface::list()?;
+        new.try_for_each(|name| interface::among(&all, &name.to_string()).map(drop)).map_err(|error| {
+            Failure::usage(format!("{error}; nothing was changed, because the next start would fail"))
+        })
     }
 
     /// Takes over the next version, and keeps the present one to go back to.

@@ -46,6 +46,7 @@ impl PolicyInForce {
         self.refuse_while_waiting("apply")?;
         let time = order.confirm_ns.map(ConfirmationWait::time).transpose()?;
         let (next, warnings) = PolicyVersion::parse(&mut self.reader, &order.file, order.text)?;
+        self.refuse_absent_interfaces(next.policy())?;
         refuse_policy(next.policy(), self.policy(), enforcer.lists, operator)?;
         let rows = changes(self.policy(), next.policy());
         match time {
@@ -149,10 +150,13 @@ impl PolicyInForce {
         self.refuse_while_waiting("SIGHUP")?;
         let read = config::read_text_again(&self.policy_path)
             .and_then(|text| PolicyVersion::parse(&mut self.reader, &self.policy_path, text));
+        let read = read.map_err(Failure::from).and_then(|read| {
+            self.refuse_absent_interfaces(read.0.policy())?;
+            Ok(read)
+        });
         let (next, warnings) = match read {
             Ok(read) => read,
-            Err(error) => {
-                let failure = Failure::from(error);
+            Err(failure) => {
                 self.unread = Some(Unread::new(&failure, self.is_kept_beside_file()));
                 return Err(failure);
             }

@@ -45,12 +45,34 @@ impl PolicyInForce {
         (operator, by): (&Operator, &By<'_>),
         enforcer: &mut Enforcer<'_>,
     ) -> Result<Reply, Failure> {
-        let (setting, _) = limit_called(self.policy(), name)?;
+        let (setting, list) = limit_called(self.policy(), name)?;
+        let (before, is_burst_typed) = (self.policy().rates(&list), typed.contains("burst"));
         let save = if save { Save::Yes } else { Save::No };
         let settings = vec![(setting.clone(), typed)];
         let file = self.set(&Assignments { verb: "limit set", settings, save, operator }, by, enforcer)?;
         let value = self.policy().value(&setting).unwrap_or_default();
-        Ok(Reply::Done(format!("{name} is {value} from now on{file}")))
+        let note = match is_burst_typed {
+            true => String::new(),
+            false => other_burst(&before, &self.policy().rates(&list)),
+        };
+        Ok(Reply::Done(format!("{name} is {value} from now on{file}{note}")))
+    }
+}
+
+/// Returns the end of a sentence about a limit whose burst is another one although none was typed.
+fn other_burst(before: &[Rate], after: &[Rate]) -> String {
+    let mut changed = after.iter().filter(|rate| !before.contains(rate));
+    let (Some(new), None) = (changed.next(), changed.next()) else { return String::new() };
+    let mut replaced = before.iter().filter(|rate| !after.contains(rate));
+    match (replaced.next(), replaced.next()) {
+        (Some(old), None) if old.meter == new.meter && old.burst != new.burst => {
+            format!(
+                "; no burst was given, so it is {} and no longer {}",
+                new.burst_in_words(),
+                old.burst_in_words()
+            )
+        }
+        _ => String::new(),
     }
 }
 
@@ -78,5 +100,29 @@ fn info(name: String, rate: &Rate, from: Option<String>) -> LimitInfo {
         period: rate.period.name().to_owned(),
         burst: rate.burst,
         from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_common::limit::text::parse_rate;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_that_changes_without_being_typed_is_told() {
+        let rates = |texts: &[&str]| texts.iter().map(|text| parse_rate(text).unwrap()).collect::<Vec<_>>();
+        let before = rates(&["5000 packets/s burst 10000", "100 syns/s"]);
+        assert_eq!(
+            other_burst(&before, &rates(&["1000 packet/s", "100 syns/s"])),
+            "; no burst was given, so it is 1000 and no longer 10000"
+        );
+        assert_eq!(other_burst(&before, &rates(&["9000 packets/s burst 10000", "100 syns/s"])), "");
+        assert_eq!(
+            other_burst(&before, &rates(&["1000 packets/s"])),
+            "",
+            "which limit that replaces is not known"
+        );
+        assert_eq!(other_burst(&rates(&["9/s"]), &rates(&["1 MB/s"])), "");
     }
 }

@@ -183,7 +183,7 @@ mod tests {
     fn one_limit_of_a_user_that_had_its_plans_is_remembered_as_a_list_of_its_own() {
         let version = with(&read(), "user.acme.network.packets", "3/s");
         let set: Vec<_> = version.set().collect();
-        let own = "3 packets/s burst 3, 1000000 bytes/s burst 1000000 bytes";
+        let own = "3 packets/s burst 3, 1 MB/s burst 1 MB";
         assert_eq!(set, [("user.acme.network".to_owned(), own.to_owned())]);
         let text = TEXT.replace("plan = \"gold\"", "network = [\"3/s\", \"1 MB/s\"]\nplan = \"gold\"");
         assert!(!version.with_text(&text).unwrap().is_changed(), "once the file says so");

@@ -34,7 +34,7 @@ fn changes_of_the_host_and_of_services_without_ports_have_their_sentences() {
         sentences(before, after),
         [
             "host link: 20000 packets/s burst 20000 -> false",
-            "host total in bytes: none -> 250000000 bytes/s burst 250000000 bytes",
+            "host total in bytes: none -> 2 Gbit/s burst 2 Gbit",
             "host total in packets: 200000 packets/s burst 200000 -> 300000 packets/s burst 300000",
             "service tunnel added: match gre to 192.0.2.0/24",
         ]
@@ -65,13 +65,13 @@ fn every_kind_of_change_has_its_sentence() {
         sentences(OLD, new),
         [
             "limit source.packets: 5000 packets/s burst 10000 -> 1000 packets/s burst 2000",
-            "limit source.bytes added: 5000000 bytes/s burst 5000000 bytes",
+            "limit source.bytes added: 40 Mbit/s burst 40 Mbit",
             "limit source.syns removed: was 100 syns/s burst 100",
             "interfaces: eth0 -> eth0, eth1; takes effect at the next start",
             "listen metrics: none -> 127.0.0.1:9464; takes effect at the next start",
             "service dns match: udp 53 -> udp 53-54",
-            "service dns total in bytes: none -> 1000000 bytes/s burst 1000000 bytes",
-            "service game removed: was match udp 27000-27050; total in bytes 125000000 bytes/s burst 125000000 bytes",
+            "service dns total in bytes: none -> 1 MB/s burst 1 MB",
+            "service game removed: was match udp 27000-27050; total in bytes 1 Gbit/s burst 1 Gbit",
             "service web added: match tcp 80, 443; syn_cookies 1000 syns/s burst 1000",
             "source ipv6_prefix: 64 -> 56",
             "source ladder ipv6: /56 x4, /48 x64, /32 x1024 -> /48 x64, /32 x1024",

@@ -50,12 +50,12 @@ fn refused(name: &str, to: &str) -> String {
 fn every_list_and_every_limit_has_a_name_and_can_be_set_by_it() {
     for (name, to, is) in [
         ("source.packets", "20 packets/s burst 50", "20 packets/s burst 50"),
-        ("source.bytes", "1 MB/s", "1000000 bytes/s burst 1000000 bytes"),
+        ("source.bytes", "1 MB/s", "1 MB/s burst 1 MB"),
         ("source", "7/s, 3 syns/s", "7 packets/s burst 7, 3 syns/s burst 3"),
         ("service.dns.per_source.packets", "1/s", "1 packets/s burst 1"),
         ("service.dns.per_source", "none", "none"),
-        ("service.dns.total", "9/s,1 MB/s", "9 packets/s burst 9, 1000000 bytes/s burst 1000000 bytes"),
-        ("service.dns.total.bytes", "1 MB/s", "1000000 bytes/s burst 1000000 bytes"),
+        ("service.dns.total", "9/s,1 MB/s", "9 packets/s burst 9, 1 MB/s burst 1 MB"),
+        ("service.dns.total.bytes", "1 MB/s", "1 MB/s burst 1 MB"),
         ("plan.gold.network", "5/s", "5 packets/s burst 5"),
         ("plan.free.network.packets-2", "5/min", "5 packets/min burst 5"),
         ("user.acme.network", "5/s", "5 packets/s burst 5"),

@@ -3,9 +3,9 @@
 use std::fs;
 
 use ratelimit_tests::{
-    answer::{assert_answer, said},
-    daemon::Edge,
-    netns::{EDGE, EDGE_V4},
+    answer::{assert_answer, assert_refused, said},
+    daemon::{Daemon, Edge},
+    netns::{EDGE, EDGE_V4, run},
     traffic::{Sink, edge_with_sources, flood, sent},
 };
 
@@ -214,6 +214,27 @@ fn a_large_policy_is_applied_and_a_larger_one_is_refused_before_it_is_sent() {
     assert_eq!(in_force(&edge), 2000);
     let larger = file(&edge, "larger.toml", &format!("{comments}{line}{line}{}", packets(2000)));
     assert_answer(&edge.cli(&["apply", &larger]), 2, &["larger.toml", "at most 16777216 bytes"]);
+}
+
+#[test]
+fn an_interface_that_does_not_exist_is_refused_before_the_next_start() {
+    let edge = Edge::new();
+    let of = |names: &str| format!("interfaces = [{names}]\n{}", packets(1000));
+    edge.write_policy(&of("\"edge0\""));
+    let daemon = Daemon::start(edge.run_command());
+    let wrong = file(&edge, "wrong.toml", &of("\"edge0\", \"eht0\""));
+    let absent = ["interface \"eht0\" does not exist; this host has", EDGE, "nothing was changed"];
+    assert_refused(&edge.cli(&["apply", &wrong]), 2, &absent);
+    fs::copy(&wrong, edge.policy()).unwrap();
+    daemon.signal("HUP");
+    daemon.wait_for_log("policy not reloaded, the old one stays in force: interface \"eht0\" does not exist");
+    edge.write_policy(&of("\"edge0\""));
+    run(edge.wire.on_edge("ip").args(["link", "add", "eht0", "type", "veth", "peer", "name", "eht1"]));
+    assert_answer(&edge.cli(&["apply", &wrong]), 0, &["interfaces", "takes effect at the next start"]);
+    run(edge.wire.on_edge("ip").args(["link", "del", "eht0"]));
+    let other = file(&edge, "other.toml", &of("\"edge0\", \"eht0\"").replace("1000", "2000"));
+    assert_answer(&edge.cli(&["apply", &other]), 0, &["1 change"]);
+    assert_eq!(in_force(&edge), 2000, "an interface in force may be away");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn somebody_else_is_refused_by_credentials_even_if_the_socket_were_open() {
         .arg(edge.state())
         .output()
         .unwrap();
-    assert_refused(&output, 4, &["only root and the daemon's own user"]);
+    assert_refused(&output, 4, &["only root and the daemon's own user", "use sudo"]);
 }
 
 #[test]
@@ -85,10 +85,14 @@ fn a_member_of_the_group_may_ask_and_change_nothing_and_nobody_else_may_ask() {
         assert_refused(
             &ask("12345", member, words),
             4,
-            &["members of the group \"daemon\" may ask, and change nothing"],
+            &["members of the group \"daemon\" may ask, and change nothing; use sudo"],
         );
     }
-    assert_refused(&ask("12345", "--clear-groups", &["limit", "list"]), 4, &["Permission denied"]);
+    assert_refused(
+        &ask("12345", "--clear-groups", &["limit", "list"]),
+        4,
+        &["this user may not ask the daemon", "Permission denied", "use sudo"],
+    );
     // The process that reads the network is let in by no group.
     assert_refused(&ask(NOBODY, member, &["limit", "list"]), 4, &["only root and the daemon's own user"]);
     for file in fs::read_dir(edge.state()).unwrap().map(Result::unwrap) {

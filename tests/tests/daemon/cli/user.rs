@@ -166,7 +166,7 @@ fn a_bigger_burst_of_a_user_is_not_given_at_once_by_any_change_or_restart() {
 fn limits_of_its_own_count_before_the_plan_and_can_be_given_up_again() {
     let (edge, _daemon) = start();
     let own = ["user", "set", "acme", "--plan", "gold", "--network", "9/s", "--network", "1 MB/s burst 2 MB"];
-    assert_answer(&edge.cli(&own), 0, &["plan gold, network 9 packets/s burst 9, 1000000 bytes/s"]);
+    assert_answer(&edge.cli(&own), 0, &["plan gold, network 9 packets/s burst 9, 1 MB/s burst 2 MB"]);
     let acme = edge.json(&["user", "get", "acme"]);
     assert_eq!(
         (&acme["own"], &acme["plan"], acme["buckets"].as_array().unwrap().len()),

@@ -62,6 +62,58 @@ fn fresh() -> Explanation {
     }
 }
 
+fn headline(explanation: &Explanation) -> String {
+    super::headline(explanation, None)
+}
+
+fn text(explanation: &Explanation) -> String {
+    super::text(explanation, None)
+}
+
+/// A packet that was refused this long ago.
+fn refused(ms_ago: u64) -> LastDrop {
+    let packet = Dropped {
+        at: "2026-11-15T09:12:00.250Z".to_owned(),
+        source: "203.0.113.7".to_owned(),
+        reason: "limit_packets".to_owned(),
+        fate: "dropped".to_owned(),
+        service: Some("dns".to_owned()),
+        port: Some(53),
+        bytes: 60,
+    };
+    LastDrop { ms_ago, packet }
+}
+
+#[test]
+fn a_source_that_floods_is_refused_also_between_two_refusals() {
+    let why = "over a limit in packets (limit_packets)";
+    let flooding = |ms_ago| Explanation { last_drops: vec![refused(ms_ago)], ..fresh() };
+    assert_eq!(
+        headline(&flooding(31)),
+        format!("REFUSED now and then, a packet 31 ms ago: {why}; its next packet passes")
+    );
+    assert_eq!(headline(&flooding(LATELY_MS + 1)), "PASSES: within every limit");
+    let sender = Talker {
+        source: Some("203.0.113.7".to_owned()),
+        passed_packets: 5_000,
+        dropped_packets: 15_000,
+        error_packets: 900,
+        ..Talker::default()
+    };
+    assert_eq!(
+        super::headline(&flooding(31), Some(&sender)),
+        format!("REFUSED, about 15000 of 20000 packets in the last second: {why}; its next packet passes")
+    );
+    let decided =
+        Explanation { refusals: vec![refusal(Reason::LimitPackets, "packets", None)], ..flooding(31) };
+    assert_eq!(
+        super::headline(&decided, Some(&sender)),
+        format!(
+            "REFUSED for another 4 min 46 s: {why}\n  REFUSED, about 15000 of 20000 packets in the last second"
+        )
+    );
+}
+
 #[test]
 fn an_address_never_seen_reads_as_what_would_apply() {
     assert_eq!(
@@ -227,15 +279,7 @@ fn spans_of_time_have_two_units_at_most() {
 #[test]
 fn the_last_drops_are_told_with_time_reason_and_what_became_of_them() {
     let mut dropped = fresh();
-    let packet = Dropped {
-        at: "2026-11-15T09:12:00.250Z".to_owned(),
-        source: "203.0.113.7".to_owned(),
-        reason: "limit_packets".to_owned(),
-        fate: "dropped".to_owned(),
-        service: Some("dns".to_owned()),
-        port: Some(53),
-        bytes: 60,
-    };
+    let LastDrop { packet, .. } = refused(0);
     let older = Dropped {
         at: "2026-11-15T09:10:00.000Z".to_owned(),
         reason: "cookie_invalid".to_owned(),
