@@ -66,6 +66,7 @@ pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems
         }
     }
     destinations(document, policy, problems);
+    without_ports(document, policy, problems);
     cluster::warn((&document.plans, &document.users), policy, problems);
     requests::warn(document, policy, problems);
 }
@@ -208,6 +209,29 @@ fn destinations(document: &Document, policy: &Policy, problems: &mut Problems<'_
             ),
         }
     }
+}
+
+/// Warns of a policy that holds ports to totals and nothing else: what has no port passes from any number of made-up sources.
+fn without_ports(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
+    if !policy.host().totals().is_empty() {
+        return;
+    }
+    let services = || policy.services().iter().filter(|service| !service.totals().is_empty());
+    let first = document.services.iter().zip(policy.services().iter()).find_map(|(table, service)| {
+        let total = table.total.as_ref().filter(|_| service.carrier().has_ports())?;
+        (!service.totals().is_empty()).then_some((total, service.name()))
+    });
+    let Some((total, name)) = first else { return };
+    let what = match services().any(|service| service.carrier() == Carrier::Fragments) {
+        true => "protocols without ports",
+        false => "fragments and protocols without ports",
+    };
+    problems.warning(
+        &total.at,
+        format!(
+            "service {name:?}: total is for its ports alone: {what} pass from any number of forged sources; add a total to [host], for everything"
+        ),
+    );
 }
 
 /// Warns of bursts in bytes that large frames do not fit into. Bursts below a full frame are errors.

@@ -23,7 +23,10 @@ fn below(text: &str) -> Vec<String> {
 }
 
 fn service(protocol: &str, lines: &str) -> Vec<String> {
-    below(&format!("[[service]]\nname = \"s\"\nmatch = {{ protocol = {protocol:?}, ports = [53] }}\n{lines}"))
+    let host = "[host]\ntotal = [\"100000/s\"]\n";
+    below(&format!(
+        "[[service]]\nname = \"s\"\nmatch = {{ protocol = {protocol:?}, ports = [53] }}\n{lines}{host}"
+    ))
 }
 
 #[test]
@@ -166,4 +169,22 @@ fn what_does_not_fit_into_the_maps_is_an_error() {
             "p.toml:774:1: 4097 users are more than there can be; use at most 4096",
         ]
     );
+}
+
+#[test]
+fn totals_for_ports_alone_leave_the_rest_open() {
+    let web = "[source]\nlimits = [\"9/s\"]\n[[service]]\nname = \"web\"\nmatch = { protocol = \"tcp\", ports = [80] }\n";
+    let pieces = "[[service]]\nname = \"pieces\"\nmatch = { protocol = \"fragments\" }\ntotal = [\"9/s\"]\n";
+    let total = format!("{web}total = [\"9/s\"]\n");
+    let open = |what: &str| {
+        format!(
+            "p.toml:6:9: service \"web\": total is for its ports alone: {what} pass from any number of forged sources; add a total to \
+             [host], for everything"
+        )
+    };
+    assert_eq!(warnings(&total), [open("fragments and protocols without ports")]);
+    assert_eq!(warnings(&format!("{total}{pieces}")), [open("protocols without ports")]);
+    assert_eq!(warnings(&format!("{total}[host]\ntotal = [\"9/s\"]\n")), [""; 0]);
+    assert_eq!(warnings(web), [""; 0], "nothing has a total");
+    assert_eq!(warnings(&format!("[source]\nlimits = [\"9/s\"]\n{pieces}")), [""; 0], "no port has one");
 }
