@@ -106,7 +106,7 @@ fn notes(policy: &Policy, packets: bool) -> Vec<String> {
     let answers = named(&|service| service.syn_cookies().is_some() || service.on_limit() == OnLimit::Reject);
     if !answers.is_empty() {
         notes.push(format!(
-            "nobody is answered ({}) on links whose frames are IP packets, nor where a driver keeps VLAN tags apart (ethtool -K IFACE rxvlan off \
+            "the kernel program sends no SYN cookies and no refusals ({}) on links whose frames are IP packets, nor where a driver keeps VLAN tags apart (ethtool -K IFACE rxvlan off \
              cures that), nor on a veth whose other end runs no XDP program",
             answers.join(", ")
         ));

@@ -124,6 +124,11 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A number of things whose plural ends in s.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

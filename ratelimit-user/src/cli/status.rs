@@ -5,7 +5,7 @@ use clap::Args;
 use super::{
     DaemonArgs, Format,
     interface_line::interface_line,
-    output::{Output, print, print_json},
+    output::{Output, counted, print, print_json},
     remains::{Pins, RemainsStatus},
 };
 use crate::{
@@ -87,7 +87,11 @@ fn text(status: &protocol::Status) -> String {
         text.push_str(&format!("           ratelimit rollback goes back to {before}\n"));
     }
     text.push_str(&format!("           {}\n", status.policy_after_restart));
-    text.push_str(&format!("attack     {}, {} changes\n", status.attack_state, status.attack_state_changes));
+    text.push_str(&format!(
+        "attack     {}, {}\n",
+        status.attack_state,
+        counted(status.attack_state_changes, "change")
+    ));
     for attack in &status.attacks.active {
         text.push_str(&format!(
             "           attack {}: {} on {}, {}; ratelimit attacks show {}\n",
@@ -100,8 +104,8 @@ fn text(status: &protocol::Status) -> String {
     }
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
-        "sources    {} of {}, {} new in the last second, {} evicted ever, {} tracked prefilter cells\n\
-         prefixes   {} got a bucket of their own ever\n",
+        "sources    {} of {}, {} new in the last second, {} evicted so far, {} tracked prefilter cells\n\
+         prefixes   {} have had a bucket of their own\n",
         status.table_entries,
         status.table_capacity,
         status.promotions_per_second,
@@ -160,8 +164,11 @@ pub(super) fn cluster(status: &protocol::ClusterStatus) -> String {
 
 fn headroom(status: &protocol::HeadroomStatus) -> String {
     let mut text = format!(
-        "headroom   {}, for {} s, {} changes: {}\n",
-        status.headroom, status.headroom_seconds, status.headroom_changes, status.headroom_readings
+        "headroom   {}, for {} s, {}: {}\n",
+        status.headroom,
+        status.headroom_seconds,
+        counted(status.headroom_changes, "change"),
+        status.headroom_readings
     );
     if let Some(reason) = &status.headroom_reason {
         text.push_str(&format!("           lost because {reason}\n"));

@@ -196,7 +196,9 @@ fn settle(host: &mut Host, origin: &ChangeOrigin, options: &Options) -> Result<(
     match origin {
         ChangeOrigin::PolicyFile => Ok(()),
         ChangeOrigin::PolicyFileChanged => {
-            log::info(format!("{file} has changed since another policy was applied, and counts again"));
+            log::info(format!(
+                "{file} has changed since another policy was applied: the file is in force again, and the applied policy no longer"
+            ));
             host.in_force.forget()
         }
         ChangeOrigin::Applied => {

@@ -19,7 +19,7 @@ pub(super) fn examine(attendance: &Attendance) -> Vec<HostFinding> {
         Attendance::Abandoned(interfaces) => vec![HostFinding::warn(
             "daemon",
             format!(
-                "none runs; {} stay guarded by the limits in force, and nobody looks after them",
+                "none runs; {} stay guarded by the limits in force, without a daemon to look after them",
                 interfaces.join(", ")
             ),
             "start it: ratelimit run --policy FILE",

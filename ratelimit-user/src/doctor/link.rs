@@ -24,7 +24,10 @@ pub(super) fn examine(link: &LinkReadings, host: &HostReadings, wishes: &Wishes)
 
 fn framing(link: &LinkReadings) -> HostFinding {
     match &link.framing {
-        Ok("ip") => HostFinding::ok("link_type", "frames are IP packets; nobody is answered on such a link"),
+        Ok("ip") => HostFinding::ok(
+            "link_type",
+            "frames are IP packets; the kernel program sends no answers on such a link",
+        ),
         Ok(name) => HostFinding::ok("link_type", name),
         Err(why) => HostFinding::fail("link_type", why, "guard the interface that its packets come in by"),
     }

@@ -64,7 +64,7 @@ impl Subscriber for LogWriter {
         let taken = self.journal.as_ref().is_some_and(|journal| is_done(journal.send(&entry.native())));
         if !taken {
             let lost = |lost: u64| {
-                let message = format!("{lost} lines of the log are lost: nobody read standard error");
+                let message = format!("{lost} lines of the log are lost: standard error was not read");
                 self.text(&LogEntry::warning(message))
             };
             self.stream.write(&mut io::stderr().lock(), &self.text(&entry), lost);

@@ -364,7 +364,7 @@ impl DecisionService {
         self.offenders.take()
     }
 
-    /// Counts a decision and its time, and looks whether the caller has been refused too often for too long.
+    /// Counts a decision and its time, and checks whether the caller has been refused too often for too long.
     fn note(&self, api: &ApiRules, request: &Request<'_>, asking: Asking, outcome: Outcome, now_us: u64) {
         if asking == Asking::Peeking {
             return;

@@ -47,7 +47,7 @@ const MAX_FIELDS: u32 = 16 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How long a caller may take to say that it speaks HTTP/2.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// The time between two looks whether the other end is still there. A call has at least one such interval, and at most two, to arrive.
+/// The time between two checks whether the other end is still there. A call has at least one such interval, and at most two, to arrive.
 const TICK: Duration = Duration::from_secs(30);
 
 /// The methods that can be called.

@@ -28,7 +28,7 @@ use crate::policy::{ListenEndpoint, SocketRights};
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Silence after which the kernel looks whether the other end still exists, so that hosts that are gone do not keep their places.
+/// Silence after which the kernel checks whether the other end still exists, so that hosts that are gone do not keep their places.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 
 /// A socket that is bound, before any thread has it.

@@ -111,7 +111,7 @@ fn a_change_of_one_line_among_a_hundred_thousand_writes_one_entry_and_every_pack
     let prefixes: Vec<String> = prefixes(ENTRIES).collect();
     let first = policy(&users(4_000, &prefixes));
     let said = applied(&edge, &first);
-    assert!(said.contains("4000 changes, 100000 of 100001 list entries written"), "{said}");
+    assert!(said.contains("4000 changes, 100000 list entries written"), "{said}");
     let before = in_kernel(&edge);
     assert_eq!(before.len(), 100_001);
     assert!(prefixes.iter().all(|prefix| before[&prefix.parse().unwrap()].user != 0), "each is somebody's");
@@ -121,7 +121,7 @@ fn a_change_of_one_line_among_a_hundred_thousand_writes_one_entry_and_every_pack
     let line = format!("  \"{}\",\n", prefixes[50_000]);
     let second = first.replace(&line, &format!("{line}  \"198.18.7.0/30\", # new\n"));
     let said = applied(&edge, &second);
-    assert!(said.contains("1 change, 1 of 100002 list entries written"), "{said}");
+    assert!(said.contains("1 change, 1 list entry written"), "{said}");
     let after = in_kernel(&edge);
     assert_eq!(differing(&before, &after), ["198.18.7.0/30"]);
     assert_eq!(after[&"198.18.7.0/30".parse().unwrap()].user, after[&prefixes[50_000].parse().unwrap()].user);
@@ -130,15 +130,15 @@ fn a_change_of_one_line_among_a_hundred_thousand_writes_one_entry_and_every_pack
     // Another limit for everybody: the lists stay.
     let third = second.replace("1000000 packets/s", "900000 packets/s");
     let said = applied(&edge, &third);
-    assert!(said.contains("1 change, 0 of 100002 list entries written"), "{said}");
+    assert!(said.contains("1 change, ") && !said.contains("list entr"), "{said}");
     assert_eq!(edge.json(&["status"])["policy_generation"], 3);
 
     // The policy loses one prefix.
     let said = applied(&edge, &third.replace("  \"64.0.1.0/26\",\n", ""));
-    assert!(said.contains("1 change, 1 of 100001 list entries written"), "{said}");
+    assert!(said.contains("1 change, 1 list entry written"), "{said}");
     assert_eq!(differing(&after, &in_kernel(&edge)), ["64.0.1.0/26"]);
     let said = applied(&edge, &policy(""));
-    assert!(said.contains("4001 changes, 100000 of 1 list entries written"), "{said}");
+    assert!(said.contains("4001 changes, 100000 list entries written"), "{said}");
     assert_eq!(in_kernel(&edge).len(), 1);
 
     let (offered, good_sent) = (sent(kept), sent(good));
@@ -326,5 +326,5 @@ fn an_apply_that_the_kernel_refuses_half_way_leaves_lists_policy_and_record_as_t
 
     // Now there is room.
     let said = applied(&edge, &policy(&users(1, &prefixes)));
-    assert!(said.contains("1000 of 1001 list entries written"), "{said}");
+    assert!(said.contains("1000 list entries written"), "{said}");
 }

@@ -517,6 +517,6 @@ fn a_daemon_whose_supervisor_is_away_starts_the_front_itself_and_says_so() {
     let mut command = edge.run_command();
     command.args(["--iface", EDGE, "--front"]).arg(edge.dir().join("nobody.sock"));
     let daemon = Daemon::start(command);
-    daemon.wait_for_log("nobody starts a front process at");
+    daemon.wait_for_log("no supervisor starts a front process at");
     assert_eq!(http(&edge).get("/v1/check?user=u&api=a").status, 200);
 }

@@ -31,7 +31,7 @@ pub(in crate::cli) fn text(explanation: &Explanation, sender: Option<&Talker>) -
         let _infallible = writeln!(text, "{name:<8} {words}");
     };
     line("source", &source(explanation));
-    line("user", &explanation.user.as_ref().map_or("of nobody in the policy".to_owned(), user));
+    line("user", &explanation.user.as_ref().map_or("none of the policy".to_owned(), user));
     for words in lists(explanation) {
         line("lists", &words);
     }
@@ -243,7 +243,7 @@ fn state(account: &SourceState) -> String {
     match account.state.as_str() {
         "entry" => format!("an entry of its own; its cell is {tracked}"),
         _ => format!(
-            "{nothing}: its cell answers for {} of {} packets, then it gets an entry; the cell is {tracked}",
+            "{nothing}: it shares a cell, which admits {} of {} packets before the source gets an entry; the cell is {tracked}",
             cell.left, cell.capacity
         ),
     }

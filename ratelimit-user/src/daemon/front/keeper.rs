@@ -198,7 +198,7 @@ impl FrontWatch {
                 Ok((asked, asking)) => (FrontWorker::Hired, asked, asking),
                 Err(error) => {
                     tracing::warn!(
-                        "nobody starts a front process at {}: {error}; the daemon starts one itself, which keeps its user",
+                        "no supervisor starts a front process at {}: {error}; the daemon starts one itself, which keeps its user",
                         socket.display()
                     );
                     self.spawn()?

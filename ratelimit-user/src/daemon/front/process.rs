@@ -416,7 +416,7 @@ async fn pass_on_offenders(line: HostLine, decisions: Arc<DecisionService>) {
             reason: offence.reason,
         };
         if line.ask(asked).await.is_none() {
-            return log::warning("nobody is blocked any more: the daemon is stopping");
+            return log::warning("no address is blocked from now on: the daemon is stopping");
         }
     }
 }

@@ -39,7 +39,7 @@ fn arrival(is_unheard: bool, store_answers: bool, waiting: usize) -> String {
     match waiting {
         _ if !store_answers => "the others hear of it when the store answers again".into(),
         0..=SOON => "the others hear of it within a second".into(),
-        more => format!("the others hear of it behind {} changes that wait for the store", more - 1),
+        more => format!("the other hosts get it after {} changes that wait for the store", more - 1),
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(arrival(false, true, 1), "the others hear of it within a second");
         assert_eq!(
             arrival(false, true, 7_600),
-            "the others hear of it behind 7599 changes that wait for the store"
+            "the other hosts get it after 7599 changes that wait for the store"
         );
         assert_eq!(arrival(false, false, 7_600), "the others hear of it when the store answers again");
         assert!(arrival(true, true, 1).starts_with("the others do NOT hear of it"));

@@ -73,7 +73,7 @@ fn refuse(cut: &[CutOff<'_>]) -> Result<(), Failure> {
     let more = cut.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Err(Failure::usage(format!(
-        "refused, somebody would be cut off: {}{more}; have what must stay on the allow list, or use --force on the command line",
+        "refused, somebody would be cut off: {}{more}; put what must stay connected on the allow list, or use --force on the command line",
         reasons.join("; ")
     )))
 }

@@ -61,12 +61,7 @@ impl PolicyInForce {
             }
         };
         let took = began.elapsed();
-        let done = format!(
-            "{}, {written} of {} list entries written, {:.1} ms",
-            count(&rows),
-            enforcer.lists.len(),
-            took.as_secs_f64() * 1e3
-        );
+        let done = format!("{}{}, {:.1} ms", count(&rows), rewritten(written), took.as_secs_f64() * 1e3);
         let file = next.file().display().to_string();
         log_applied(&file, by, &rows, &done);
         warnings.iter().for_each(log::warning);
@@ -233,6 +228,15 @@ fn log_applied(file: &str, by: &By<'_>, rows: &[PolicyChange], done: &str) {
     rows.iter().take(LOGGED).for_each(|row| log::info(format!("  {row}")));
     if rows.len() > LOGGED {
         log::info(format!("  and {} more", rows.len() - LOGGED));
+    }
+}
+
+/// Says how many entries of the lists were written; nothing if none was.
+fn rewritten(entries: usize) -> String {
+    match entries {
+        0 => String::new(),
+        1 => ", 1 list entry written".to_owned(),
+        n => format!(", {n} list entries written"),
     }
 }
 

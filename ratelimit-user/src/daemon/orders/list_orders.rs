@@ -69,7 +69,7 @@ impl ListEditor<'_> {
         check_reason(reason).map_err(Failure::usage)?;
         if let Some(hidden) = reason.chars().find(|c| is_hidden(*c)) {
             return Err(Failure::usage(format!(
-                "reason {reason:?} has {} in it, which nobody sees and which may turn the rest around; use plain text",
+                "reason {reason:?} has {} in it, which is invisible and may reverse the text behind it; use plain text",
                 hidden.escape_unicode()
             )));
         }

@@ -148,7 +148,7 @@ impl Traffic {
             .spawn(move || traffic.run(taken, &host));
         if let Err(error) = begun {
             log::warning(format!(
-                "nobody can look at the traffic until a restart: no thread for it: {error}"
+                "the traffic cannot be looked at until a restart: no thread could be started: {error}"
             ));
         }
     }

@@ -185,7 +185,7 @@ impl Program {
                 done => done,
             }
         };
-        done.map_err(DataplaneError::map("say where nobody is answered"))
+        done.map_err(DataplaneError::map("name the interfaces without answers"))
     }
 
     /// Returns why this kernel refused the programs for SYN cookies, if it did.

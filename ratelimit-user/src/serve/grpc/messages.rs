@@ -1,5 +1,5 @@
 //! Messages as they are on the wire, with the numbers that their owners gave them. Text that is only read is kept as bytes of the frame it came
-//! in: nothing is copied, and [`text`] looks whether it is text.
+//! in: nothing is copied, and [`text`] checks whether it is text.
 
 use bytes::Bytes;
 use prost::Message;

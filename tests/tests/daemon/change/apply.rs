@@ -142,7 +142,7 @@ fn an_applied_policy_is_enforced_and_outlives_a_restart_until_the_policy_file_ch
     assert_answer(&edge.cli(&["apply", &other]), 0, &[]);
     daemon.kill_9();
     let daemon = edge.start(&packets(3000));
-    daemon.wait_for_log("has changed since another policy was applied, and counts again");
+    daemon.wait_for_log("has changed since another policy was applied: the file is in force again");
     assert_eq!(in_force(&edge), 3000);
 }
 

@@ -122,9 +122,9 @@ fn an_address_never_seen_reads_as_what_would_apply() {
          PASSES: within every limit\n\
          \n\
          source   203.0.113.7/32\n\
-         user     of nobody in the policy\n\
+         user     none of the policy\n\
          lists    neither blocked nor allowed\n\
-         state    none of its own: its cell answers for 1248 of 1248 packets, then it gets an entry; the cell is not tracked\n\
+         state    none of its own: it shares a cell, which admits 1248 of 1248 packets before the source gets an entry; the cell is not tracked\n\
          \n\
          limits of the source, as its next packet would find them\n\
          \x20 5000 packets/s burst 10000: 9980 of 9980 left\n"
