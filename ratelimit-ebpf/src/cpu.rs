@@ -18,6 +18,8 @@ pub(crate) struct Cpu {
     pub(crate) lane: [u64; LaneWord::COUNT],
     /// The sampler of the CPU.
     pub(crate) sampler: Sampler,
+    /// The epoch in which a drop event was sent about the current frame; 0 if none was, or nobody looks.
+    pub(crate) reported: u64,
     /// The counter of the current frame, by service, reason and fate.
     pub(crate) slot: u64,
     /// The current packet's charge. It is here because a stack of 512 bytes is for a whole chain of calls.

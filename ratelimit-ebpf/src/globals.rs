@@ -7,7 +7,7 @@
 use core::ptr::{addr_of, addr_of_mut};
 
 use ratelimit_common::{
-    abi::{Policy, Switches},
+    abi::{Policy, Switches, sample::Sampling},
     limit::prefilter::{CELL_BIT_WORDS, CELLS_IN_WORD, NEGATIVE_PLACES},
 };
 use ratelimit_ebpf::{packet::Family, tables::Lane};
@@ -39,6 +39,31 @@ static mut TRACKED: [u64; CELL_BIT_WORDS] = [u64::MAX; CELL_BIT_WORDS];
 #[unsafe(link_section = ".bss.NEGATIVE")]
 #[unsafe(no_mangle)]
 static mut NEGATIVE: [u64; NEGATIVE_PLACES] = [0; NEGATIVE_PLACES];
+
+/// Whether frames are sampled. A variable and not a map of its own, because reading it is one load without a lookup.
+#[unsafe(link_section = ".data.sampling")]
+static mut SAMPLING: Sampling = Sampling { epoch: 0, budget: 0 };
+
+/// The epoch of the sampler; 0 while nobody looks.
+#[inline(always)]
+pub(crate) fn sampling_epoch() -> u32 {
+    // SAFETY: an aligned word. Volatile, because the daemon writes it.
+    unsafe { addr_of!(SAMPLING.epoch).read_volatile() }
+}
+
+/// What the daemon asks of the sampler.
+#[inline(always)]
+pub(crate) fn sampling() -> Sampling {
+    // SAFETY: aligned. The two fields may be from different moments: either budget will do.
+    unsafe { addr_of!(SAMPLING).read_volatile() }
+}
+
+/// Switches sampling off, because nobody reads the samples.
+#[inline(always)]
+pub(crate) fn stop_sampling() {
+    // SAFETY: aligned, so the daemon and other CPUs see the old value or the new one.
+    unsafe { addr_of_mut!(SAMPLING.epoch).write_volatile(0) };
+}
 
 /// Whether the list of a family has entries.
 #[inline(always)]

@@ -534,6 +534,10 @@ impl Tables for Maps {
                 record.write(event);
                 // The daemon is not woken: that would take an interrupt, and the daemon reads often enough.
                 record.submit(BPF_RB_NO_WAKEUP as u64);
+                if let Some(cpu) = self.cpu() {
+                    // SAFETY: the value belongs to this CPU, and a program is not preempted by another one on it.
+                    unsafe { (*cpu).reported = globals::sampling_epoch() as u64 };
+                }
                 true
             }
             None => false,

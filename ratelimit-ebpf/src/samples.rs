@@ -13,44 +13,52 @@ use aya_ebpf::{
     macros::btf_map,
     programs::XdpContext,
 };
-use ratelimit_common::abi::sample::{SAMPLE_BYTES, SampleHeader, Sampling};
+use ratelimit_common::abi::sample::{REPORTED, SAMPLE_BYTES, SampleHeader, UNDUE};
 use ratelimit_ebpf::frame::{Frame, Link};
 
-use crate::{cpu, jumps::Jumps, kernel_tables::Maps};
-
-/// Whether frames are sampled. A variable and not a map of its own, because reading it is one load without a lookup.
-#[unsafe(link_section = ".data.sampling")]
-static mut SAMPLING: Sampling = Sampling { epoch: 0, budget: 0 };
+use crate::{cpu, globals, jumps::Jumps, kernel_tables::Maps};
 
 /// The copied frames. The kernel empties this map when the daemon that loaded the program is gone.
 #[btf_map]
 static SAMPLES: PerfEventByteArray = PerfEventByteArray::new();
 
-/// Copies a frame that has been counted, if somebody looks and a sample is due.
+/// Copies a frame that has been counted, if somebody looks, and a sample is due or a drop event was sent about the frame.
 #[inline(always)]
 pub(crate) fn consider(maps: &Maps, jumps: &Jumps<'_>, action: u32) {
-    // SAFETY: aligned. Volatile, because the daemon writes it.
-    let epoch = unsafe { (&raw const SAMPLING.epoch).read_volatile() };
+    let epoch = globals::sampling_epoch();
     if epoch == 0 {
         return;
     }
     let Some(cpu) = maps.cpu() else { return };
     // SAFETY: the value belongs to this CPU, on which no program is preempted by another.
-    if !unsafe { &mut (*cpu).sampler }.lets_pass(epoch) {
-        sample(jumps.ctx.ctx, action, (jumps.link == Link::Ip) as u32);
+    let cpu = unsafe { &mut *cpu };
+    let is_due = !cpu.sampler.lets_pass(epoch);
+    if is_due || cpu.reported == epoch as u64 {
+        sample(jumps.ctx.ctx, action, (jumps.link == Link::Ip) as u32, is_due as u32);
     }
 }
 
 /// A function of its own: the verifier checks it once, not once for every path on which a frame can end.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn sample(ctx: *mut xdp_md, action: u32, link: u32) -> u32 {
+extern "C" fn sample(ctx: *mut xdp_md, action: u32, link: u32, is_due: u32) -> u32 {
     let Some(cpu) = cpu::this() else { return 0 };
-    // SAFETY: what `cpu` points to belongs to this CPU, on which no program is preempted by another. The two fields of `SAMPLING` may be
-    // from different moments: either budget will do.
-    let (asked, cpu) = unsafe { ((&raw const SAMPLING).read_volatile(), &mut *cpu) };
-    // SAFETY: takes nothing and returns a number.
-    let Some(shift) = cpu.sampler.due(asked, || unsafe { bpf_get_prandom_u32() }) else { return 0 };
+    // SAFETY: what `cpu` points to belongs to this CPU, on which no program is preempted by another.
+    let cpu = unsafe { &mut *cpu };
+    let asked = globals::sampling();
+    // An older mark is of a frame that ended while nobody looked.
+    let reported = if cpu.reported == asked.epoch as u64 { REPORTED } else { 0 };
+    cpu.reported = 0;
+    let due = match is_due {
+        0 => None,
+        // SAFETY: takes nothing and returns a number.
+        _ => cpu.sampler.due(asked, || unsafe { bpf_get_prandom_u32() }),
+    };
+    let shift = match due {
+        Some(shift) => shift | reported,
+        None if reported != 0 => UNDUE | reported,
+        None => return 0,
+    };
     let context = XdpContext::new(ctx);
     // A copy must not be longer than the frame, or the kernel makes none.
     let first = context.data_end().saturating_sub(context.data()) as u64;
@@ -79,8 +87,7 @@ extern "C" fn sample(ctx: *mut xdp_md, action: u32, link: u32) -> u32 {
     const ENOENT: i64 = -2;
     if failed == ENOENT {
         // Nobody reads the samples: the daemon was killed while somebody looked. Sampling is switched off, so that no further frame pays for it.
-        // SAFETY: as in `consider`; aligned, so the daemon and other CPUs see the old value or the new one.
-        unsafe { (&raw mut SAMPLING.epoch).write_volatile(0) };
+        globals::stop_sampling();
     }
     0
 }

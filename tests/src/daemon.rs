@@ -224,7 +224,7 @@ impl Daemon {
 
     /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
-        crate::netns::run(Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()));
+        run(Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()));
     }
 
     /// Kills the daemon without a chance to tidy up.

@@ -44,7 +44,7 @@ abi_struct! {
         pub len: u32,
         /// The number of the interface that the frame came in by.
         pub interface: u32,
-        /// The frame stands for two to the power of `shift` frames.
+        /// The frame stands for two to the power of `shift` frames; with [`REPORTED`], and [`UNDUE`] if it stands for none.
         pub shift: u32,
         /// The program's XDP action on the frame.
         pub action: u32,
@@ -59,6 +59,11 @@ pub const ACTION_PASS: u32 = 2;
 pub const ACTION_REPLY: u32 = 3;
 /// Bytes of a frame that are copied: enough for the headers of every packet that is parsed.
 pub const SAMPLE_BYTES: u32 = 128;
+
+/// The bit of `shift` for a frame that a drop event was sent about.
+pub const REPORTED: u32 = 1 << 8;
+/// The bit of `shift` for a frame that was copied for that alone: no sample was due, and estimates must not count it.
+pub const UNDUE: u32 = 1 << 9;
 
 impl Sampler {
     /// Whether a frame passes without a sample: in this epoch, and with a gap left. Most frames cost no more while somebody looks.
@@ -117,6 +122,16 @@ impl Sampler {
 }
 
 impl SampleHeader {
+    /// How many frames the copy stands for; 0 if it was made for a drop event alone.
+    pub fn weight(&self) -> u64 {
+        if self.shift & UNDUE != 0 { 0 } else { 1 << (self.shift & 63) }
+    }
+
+    /// Whether a drop event was sent about the frame.
+    pub fn is_reported(&self) -> bool {
+        self.shift & REPORTED != 0
+    }
+
     /// Parses the header of a record, and returns the bytes behind it too.
     pub fn split(record: &[u8]) -> Option<(Self, &[u8])> {
         let (header, frame) = record.split_first_chunk::<{ size_of::<Self>() }>()?;
@@ -211,6 +226,17 @@ mod tests {
         let (header, frame) = SampleHeader::split(&record).unwrap();
         assert_eq!((header.time_ns, header.slot, frame), (7, 9, &[0x45, 0][..]));
         assert!(SampleHeader::split(&record[..31]).is_none());
+    }
+
+    #[test]
+    fn a_copy_for_a_drop_event_stands_for_no_frame_unless_it_was_due() {
+        let header =
+            |shift| SampleHeader { time_ns: 0, slot: 0, len: 0, interface: 0, shift, action: 0, link: 0 };
+        for (shift, weight, reported) in
+            [(0, 1, false), (5, 32, false), (5 | REPORTED, 32, true), (UNDUE | REPORTED, 0, true)]
+        {
+            assert_eq!((header(shift).weight(), header(shift).is_reported()), (weight, reported));
+        }
     }
 
     #[test]

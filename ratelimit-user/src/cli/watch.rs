@@ -113,7 +113,9 @@ impl WatchArgs {
                 }
                 (Reply::Lost(lost), Output::Json) => json_line(&serde_json::json!({ "lost": lost }))?,
                 (Reply::Lost(lost), Output::Text) => {
-                    complain(&format!("{lost} more were refused and not read in time"));
+                    complain(&format!(
+                        "{lost} looked-at packets were not read in time, refused ones among them"
+                    ));
                     continue;
                 }
                 (Reply::Notice(notice), _) => {
@@ -147,10 +149,24 @@ fn silence(view: &StatsView, is_filtered: bool) -> String {
 }
 
 fn text(packet: &Dropped) -> String {
-    let Dropped { at, source, reason, fate, service, port, bytes } = packet;
+    let Dropped { at, source, reason, fate, service, bytes, .. } = packet;
     let service = service.as_ref().map_or(String::new(), |name| format!(", service {name}"));
-    let port = port.map_or(String::new(), |port| format!(", port {port}"));
-    format!("{at}  {source:<15}  {}: {reason}{service}{port}, {bytes} bytes\n", fate.replace('_', " "))
+    format!(
+        "{at}  {source:<15}  {}: {reason}{service}{}, {bytes} bytes\n",
+        fate.replace('_', " "),
+        ends(packet)
+    )
+}
+
+/// Returns the protocol and where the packet goes, as far as that is known: `, udp port 4711 to 198.51.100.1 port 53`.
+fn ends(packet: &Dropped) -> String {
+    let port = |port: Option<u16>| port.map_or_else(String::new, |port| format!(" port {port}"));
+    match (&packet.protocol, &packet.destination) {
+        (Some(protocol), Some(destination)) => {
+            format!(", {protocol}{} to {destination}{}", port(packet.source_port), port(packet.port))
+        }
+        _ => packet.port.map_or_else(String::new, |port| format!(", port {port}")),
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +181,9 @@ mod tests {
             reason: "limit_packets".to_owned(),
             fate: "would_drop".to_owned(),
             service: Some("dns".to_owned()),
+            protocol: Some("udp".to_owned()),
+            source_port: Some(4711),
+            destination: Some("198.51.100.1".to_owned()),
             port: Some(53),
             bytes: 60,
         }
@@ -190,9 +209,12 @@ mod tests {
     fn a_packet_is_one_line() {
         assert_eq!(
             text(&packet()),
-            "2026-11-15T09:48:51.123Z  10.99.0.66       would drop: limit_packets, service dns, port 53, 60 bytes\n"
+            "2026-11-15T09:48:51.123Z  10.99.0.66       would drop: limit_packets, service dns, udp port 4711 to 198.51.100.1 port 53, 60 bytes\n"
         );
-        let bare = Dropped { service: None, port: None, fate: "dropped".to_owned(), ..packet() };
+        let icmp = Dropped { protocol: Some("icmp".to_owned()), source_port: None, port: None, ..packet() };
+        assert!(text(&icmp).ends_with(", service dns, icmp to 198.51.100.1, 60 bytes\n"), "{}", text(&icmp));
+        let bare =
+            Dropped { service: None, port: None, protocol: None, fate: "dropped".to_owned(), ..packet() };
         assert!(text(&bare).ends_with("  dropped: limit_packets, 60 bytes\n"), "{}", text(&bare));
     }
 }

@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     net::{UnixListener, UnixStream},
-    sync::{Semaphore, broadcast, mpsc},
+    sync::{Semaphore, mpsc},
     time::{Interval, MissedTickBehavior, timeout},
 };
 
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     build::BUILD,
     config::MAX_BYTES,
-    drops::{Filter, Sighting},
+    drops::Filter,
     failure::Failure,
     places::{ConnectionPlaces, Guest, PlaceRules},
 };
@@ -52,10 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub trait Answer: Send + Sync + 'static {
     /// Returns the reply to one order.
     fn answer(&self, request: Order, caller: Caller) -> impl Future<Output = Reply> + Send;
-    /// Returns a stream of refused packets, from now on.
-    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>>;
-    /// Returns a stream of refused packets that a filter wants, with their first bytes, from now on.
-    fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply>;
+    /// Returns a stream of refused packets that a filter wants, from now on; with their first bytes if frames are wanted.
+    fn watch(&self, filter: Filter, frames: bool) -> mpsc::Receiver<Reply>;
 }
 
 /// The caller who gives an order.
@@ -178,10 +176,7 @@ pub async fn serve<A: Answer>(mut listener: UnixListener, admission: Admission, 
             if let Ok(Some((stream, filter, frames))) = conversation.await {
                 // Callers that watch have places of their own, and leave this one.
                 tokio::spawn(async move {
-                    let _gone = match frames {
-                        true => feed::serve_frames(stream, &watchers, || answerer.watch_frames(filter)).await,
-                        false => feed::serve(stream, &filter, &watchers, || answerer.watch()).await,
-                    };
+                    let _gone = feed::serve(stream, &watchers, || answerer.watch(filter, frames)).await;
                 });
             }
         });
@@ -326,10 +321,7 @@ mod tests {
             tokio::time::sleep(self.0).await;
             Reply::Watching
         }
-        fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
-            broadcast::channel(1).1
-        }
-        fn watch_frames(&self, _: Filter) -> mpsc::Receiver<Reply> {
+        fn watch(&self, _: Filter, _: bool) -> mpsc::Receiver<Reply> {
             mpsc::channel(1).1
         }
     }

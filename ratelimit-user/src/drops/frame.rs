@@ -58,6 +58,9 @@ mod tests {
             reason: "limit_packets".to_owned(),
             fate: "would_drop".to_owned(),
             service: Some("dns".to_owned()),
+            protocol: None,
+            source_port: None,
+            destination: None,
             port: Some(53),
             bytes: 60,
         };

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   ring buffer -> Sighting -> Recent -> explain
-//!                           -> broadcast -> Filter -> watch
-//!   samples -> RefusedFrame -> Filter -> watch --pcap
+//!   copies of frames -> RefusedFrame -> Filter -> watch
 //! ```
 //!
 //! The kernel program reports only some packets (`docs/explain.md`), and everything here has a bound: the packets that are remembered, and how far a slow reader

@@ -58,6 +58,15 @@ pub struct Dropped {
     pub fate: String,
     /// The name of the packet's service.
     pub service: Option<String>,
+    /// The protocol, by its name in policies; in `watch` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Source port, if the packet has one; in `watch` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// The address that the packet was sent to; in `watch` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
     /// Destination port, if the packet has one.
     pub port: Option<u16>,
     /// Length of the frame in bytes.
@@ -95,6 +104,9 @@ impl Sighting {
             reason: self.reason.name().to_owned(),
             fate: fate(self.fate).to_owned(),
             service: self.service.clone(),
+            protocol: None,
+            source_port: None,
+            destination: None,
             port: (self.port != 0).then_some(self.port),
             bytes: self.len,
         }
@@ -156,6 +168,9 @@ mod tests {
             reason: "service_total".to_owned(),
             fate: "rejected".to_owned(),
             service: Some("dns".to_owned()),
+            protocol: None,
+            source_port: None,
+            destination: None,
             port: Some(53),
             bytes: 60,
         };

@@ -73,10 +73,62 @@ impl Sampled {
             fate,
             verdict,
             len: header.len,
-            weight: 1 << header.shift.min(63),
+            weight: header.weight(),
         }
     }
 }
+
+/// The ends of a packet, for somebody who looks at single packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketEnds {
+    /// The number of the IP protocol.
+    pub protocol: u8,
+    /// The address that the packet was sent to.
+    pub destination: IpAddr,
+    /// Source port, if the packet has one.
+    pub source_port: Option<u16>,
+    /// Destination port, if the packet has one.
+    pub port: Option<u16>,
+}
+
+impl PacketEnds {
+    /// The ends of a packet by its copy. A refusal has been written over a packet that was rejected: then they are read from the refusal.
+    pub fn of(header: &SampleHeader, bytes: &[u8]) -> Option<Self> {
+        let link = if header.link == 0 { Link::Ethernet } else { Link::Ip };
+        let frame = Frame::with_len(link, bytes, u64::from(header.len));
+        let ends = Self::parse(&frame)?;
+        if header.action != ACTION_REPLY {
+            return Some(ends.0);
+        }
+        let (reply, behind) = ends;
+        if [ICMP, ICMPV6].contains(&reply.protocol) {
+            // An ICMP error has the beginning of the packet that it is about.
+            let about = Frame::with_len(Link::Ip, bytes.get(behind + ICMP_HEADER..)?, u64::from(u16::MAX));
+            return Self::parse(&about).map(|(packet, _)| packet);
+        }
+        let destination = address(parse::source(&frame)?);
+        Some(Self { destination, source_port: reply.port, port: reply.source_port, ..reply })
+    }
+
+    /// The ends of a frame, and where its transport header begins.
+    fn parse(frame: &Frame<'_>) -> Option<(Self, usize)> {
+        let packet = parse::parse(frame).ok()?;
+        let has_ports = packet.port_slot().is_some();
+        let source_port = || Some(frame.view::<2>(packet.transport_at)?.u16_be::<0>());
+        let ends = Self {
+            protocol: packet.protocol,
+            destination: address(parse::destination(frame)?),
+            source_port: has_ports.then(source_port).flatten(),
+            port: has_ports.then_some(packet.port),
+        };
+        Some((ends, packet.transport_at))
+    }
+}
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// Bytes before the packet that an ICMP error is about.
+const ICMP_HEADER: usize = 8;
 
 fn address(address: Address) -> IpAddr {
     let octets = address.key.octets();
@@ -126,6 +178,30 @@ mod tests {
         );
         let tunnelled = Sampled::of(header(DROP, 1), &UDP[14..]);
         assert_eq!((tunnelled.source, tunnelled.port), (sampled.source, 53));
+    }
+
+    #[test]
+    fn the_ends_of_a_packet_are_read_also_from_its_refusal() {
+        let ends = PacketEnds {
+            protocol: 17,
+            destination: [198, 51, 100, 1].into(),
+            source_port: Some(9),
+            port: Some(53),
+        };
+        assert_eq!(PacketEnds::of(&header(DROP, 0), &UDP), Some(ends));
+        // An ICMP error from 198.51.100.1 about the packet.
+        let mut error = UDP[..14].to_vec();
+        error.extend([
+            0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 198, 51, 100, 1, 203, 0, 113, 7, 3, 3, 0, 0, 0, 0, 0, 0,
+        ]);
+        error.extend(&UDP[14..]);
+        assert_eq!(PacketEnds::of(&SampleHeader { len: 70, ..header(ACTION_REPLY, 0) }, &error), Some(ends));
+        // A reset from 198.51.100.1:53 to port 9.
+        let mut reset = UDP[..14].to_vec();
+        reset.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 198, 51, 100, 1, 203, 0, 113, 7, 0, 53, 0, 9]);
+        reset.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 4, 0, 0, 0, 0, 0, 0]);
+        let reset = PacketEnds::of(&SampleHeader { len: 54, ..header(ACTION_REPLY, 0) }, &reset);
+        assert_eq!(reset, Some(PacketEnds { protocol: 6, ..ends }));
     }
 
     #[test]

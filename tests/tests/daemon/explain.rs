@@ -164,7 +164,7 @@ sources = ["10.99.7.0/24", "fd00:99:aa::/48"]
     assert_eq!(v4["services"][1]["syn_cookies"]["threshold"], "1000 syns/s burst 1000");
     let words = text(&edge, &["10.99.7.1", "--service", "game"]);
     assert!(
-        words.contains("PASSES now, but:\n  packets for service game are refused for another 3 min"),
+        words.contains("its next packet passes\n  packets for service game are refused for another 3 min"),
         "{words}"
     );
     assert!(words.contains("user     acme, plan gold, by its prefix 10.99.7.0/24\n"), "{words}");

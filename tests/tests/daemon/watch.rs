@@ -133,12 +133,19 @@ fn a_flood_is_watched_and_its_source_explained_with_reason_and_time() {
             "{packet}"
         );
         assert_eq!((&packet["fate"], &packet["port"]), (&"dropped".into(), &PORT.into()), "{packet}");
+        assert_eq!(
+            (&packet["protocol"], &packet["destination"]),
+            (&"udp".into(), &EDGE_V4.into()),
+            "{packet}"
+        );
+        assert!(packet["source_port"].as_u64().is_some(), "{packet}");
         assert!(packet["service"].is_null() && packet["bytes"].as_u64().unwrap() >= 42, "{packet}");
         assert!(packet["at"].as_str() >= begun["at"].as_str().map(|at| &at[..19]), "{packet}");
     }
     let text = edge.cli(&["watch", "--count", "1", "--for", "30s", "--source", OTHER]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("Z  10.99.0.67       dropped: limit_packets, port 4711, "), "{text}");
+    assert!(text.contains("Z  10.99.0.67       dropped: limit_packets, udp port "), "{text}");
+    assert!(text.contains(&format!(" to {EDGE_V4} port {PORT}, ")), "{text}");
     running.into_iter().for_each(|one| assert!(sent(one) > 0));
 
     let after = edge.json(&["explain", BAD]);
@@ -200,6 +207,15 @@ fn watching_ends_with_its_time_with_its_reader_and_with_the_daemon() {
     assert_refused(&child.wait_with_output().unwrap(), 3, &["the daemon at", "has gone"]);
     assert_refused(&edge.cli(&["watch"]), 3, &["no daemon reachable"]);
     sent(running);
+}
+
+#[test]
+fn a_quiet_watch_says_what_passes() {
+    let edge = Edge::new();
+    let _daemon = edge.start(POLICY);
+    let output = edge.cli(&["watch", "--for", "5s"]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("nothing is being refused: "), "{}", stderr(&output));
 }
 
 #[test]

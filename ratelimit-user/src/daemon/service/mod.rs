@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, broadcast, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 use self::{answer::answer, disk::DiskWaits};
 use super::{
@@ -28,7 +28,7 @@ use crate::{
         server::{Answer, Caller},
     },
     dataplane::table::TableUse,
-    drops::{Filter, Sighting},
+    drops::Filter,
     failure::{ExitCode, Failure},
     stats::{Snapshot, feed::Views},
 };
@@ -161,11 +161,7 @@ impl Answer for Daemon {
         reply.unwrap_or_else(Reply::Failed)
     }
 
-    fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
-        self.host().drops.watch()
-    }
-
-    fn watch_frames(&self, filter: Filter) -> mpsc::Receiver<Reply> {
-        frames::watch(&self.host, filter)
+    fn watch(&self, filter: Filter, frames: bool) -> mpsc::Receiver<Reply> {
+        frames::watch(&self.host, filter, frames)
     }
 }

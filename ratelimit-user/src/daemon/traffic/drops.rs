@@ -1,8 +1,6 @@
-//! Passes drop events from the kernel on to `watch`, `explain` and the detector of attacks.
+//! Passes drop events from the kernel on to `explain` and the detector of attacks.
 
 use std::{sync::Arc, time::Duration};
-
-use tokio::sync::broadcast;
 
 use super::trace::Trace;
 use crate::{
@@ -15,30 +13,22 @@ use crate::{
 
 /// How often the kernel's ring buffer is read. It has room for the events that 46 CPUs may report in this time.
 pub(in crate::daemon) const READ_EVERY: Duration = Duration::from_millis(100);
-/// How many drop events a watcher may be behind.
-const BACKLOG: usize = 4096;
 
-/// Drop events: the ring that they come from, the recent ones, and the watchers.
+/// Drop events: the ring that they come from, and the recent ones.
 #[derive(Debug)]
 pub(in crate::daemon) struct Drops {
     ring: Option<DropRing>,
     pub(in crate::daemon) recent: Recent,
-    watchers: broadcast::Sender<Arc<Sighting>>,
     /// Verdicts of a traced program.
     trace: Option<Trace>,
 }
 
 impl Drops {
     pub(in crate::daemon) fn new(ring: Option<DropRing>, trace: Option<Trace>) -> Self {
-        Self { ring, recent: Recent::default(), watchers: broadcast::Sender::new(BACKLOG), trace }
+        Self { ring, recent: Recent::default(), trace }
     }
 
-    /// Returns a stream of drop events, from now on.
-    pub(in crate::daemon) fn watch(&self) -> broadcast::Receiver<Arc<Sighting>> {
-        self.watchers.subscribe()
-    }
-
-    /// Reads the drop events of the kernel program: remembers each one, sends it to watchers, and calls `tell` with it.
+    /// Reads the drop events of the kernel program: remembers each one, and calls `tell` with it.
     pub(in crate::daemon) fn take_in(
         &mut self,
         policy: &Policy,
@@ -51,9 +41,8 @@ impl Drops {
         }
         for event in self.ring.iter_mut().flat_map(DropRing::unread) {
             let sighting = Arc::new(Sighting::of(&event, &telling));
-            self.recent.remember(Arc::clone(&sighting));
             tell(&sighting);
-            let _nobody_watches = self.watchers.send(sighting);
+            self.recent.remember(sighting);
         }
     }
 }

@@ -251,7 +251,9 @@ impl Traffic {
         let mut samples = Vec::new();
         let mut full = 0;
         let lost = open.read(|header, bytes| {
-            if samples.len() < MOST_SAMPLES {
+            if header.weight() == 0 {
+                // This copy was made for a drop event, and stands for no frame.
+            } else if samples.len() < MOST_SAMPLES {
                 samples.push(Sampled::of(header, bytes));
             } else {
                 full += 1;

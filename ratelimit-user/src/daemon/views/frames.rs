@@ -1,4 +1,4 @@
-//! Passes copies of refused frames to callers of `watch --pcap`.
+//! Passes refused packets to callers of `watch`, by their copies: those that drop events were sent about, or with `--pcap` all that are sampled.
 
 use std::{
     collections::HashMap,
@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ratelimit_common::abi::sample::SampleHeader;
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 
 use crate::{
@@ -15,9 +16,9 @@ use crate::{
     daemon::{host::HostCell, traffic::CopiedFrame},
     dataplane::{interface, probe},
     drops::{Filter, RefusedFrame, Sighting},
-    policy::SourcePolicy,
+    policy::{Carrier, SourcePolicy},
     replay::Cause,
-    stats::sampled::Sampled,
+    stats::sampled::{PacketEnds, Sampled},
 };
 
 /// The number of frames that can wait for one watcher. If it does not read, further frames are lost and counted.
@@ -27,14 +28,19 @@ const PROBLEMS_EVERY: Duration = Duration::from_millis(500);
 /// How long names are used before they are read again.
 const NAMES_LAST: Duration = Duration::from_secs(1);
 
-/// Returns a stream of refused frames that a filter wants, from now on. It ends when the receiver is dropped.
-pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Receiver<Reply> {
+/// Returns a stream of refused packets that a filter wants, from now on. It ends when the receiver is dropped. `frames`: sampled packets, with their
+/// first bytes; otherwise those that drop events were sent about.
+pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter, frames: bool) -> mpsc::Receiver<Reply> {
     let traffic = Arc::clone(&host.host().traffic);
     let mut copies = traffic.copies(host);
     let (sender, receiver) = mpsc::channel(WAITING);
     let host = Arc::downgrade(host);
     tokio::spawn(async move {
         let mut names: Option<FrameNames> = None;
+        let is_wanted = |header: &SampleHeader| match frames {
+            true => header.weight() > 0,
+            false => header.is_reported(),
+        };
         let (mut said, mut second) = (None, tokio::time::interval(PROBLEMS_EVERY));
         loop {
             let copy = tokio::select! {
@@ -53,13 +59,15 @@ pub(in crate::daemon) fn watch(host: &Arc<HostCell>, filter: Filter) -> mpsc::Re
                 }
             };
             let reply = match copy {
+                Ok(copy) if !is_wanted(&copy.header) => continue,
                 Ok(copy) => {
                     if names.as_ref().is_none_or(|names| names.read.elapsed() > NAMES_LAST) {
                         names = FrameNames::read(&host);
                     }
                     let Some(names) = &mut names else { return };
                     match names.refused_frame(&copy, &filter) {
-                        Some(frame) => Reply::Frame(Box::new(frame)),
+                        Some(frame) if frames => Reply::Frame(Box::new(frame)),
+                        Some(frame) => Reply::Dropped(frame.packet),
                         None => continue,
                     }
                 }
@@ -124,6 +132,12 @@ impl FrameNames {
             return None;
         }
         let mut packet = sighting.dropped();
+        if let Some(ends) = PacketEnds::of(header, &copy.bytes) {
+            packet.protocol = Some(Carrier::numbered(ends.protocol).to_string());
+            packet.destination = Some(ends.destination.to_string());
+            packet.source_port = ends.source_port;
+            packet.port = ends.port;
+        }
         if source.is_none() {
             packet.source = "-".to_owned();
         }

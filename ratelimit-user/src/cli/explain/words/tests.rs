@@ -78,6 +78,9 @@ fn refused(ms_ago: u64) -> LastDrop {
         reason: "limit_packets".to_owned(),
         fate: "dropped".to_owned(),
         service: Some("dns".to_owned()),
+        protocol: None,
+        source_port: None,
+        destination: None,
         port: Some(53),
         bytes: 60,
     };
