@@ -161,7 +161,7 @@ impl Tallied {
 }
 
 /// The outcome of a request that was refused, which is also its reason here.
-pub(super) const REFUSED: &str = "refused";
+pub const REFUSED: &str = "refused";
 
 fn load(now: &[(Reason, Fate, Counter)], then: &[(Reason, Fate, Counter)]) -> Load {
     let (mut load, mut acknowledged) = (Load::default(), 0);

@@ -22,7 +22,7 @@ mod witness;
 
 pub use detector::{AttackNews, Detector, Glance, SampledPart};
 pub use kind::AttackKind;
-pub use load::{Load, Tallied, Volume};
+pub use load::{Load, REFUSED, Tallied, Volume};
 pub use report::{AttackNow, AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;

@@ -1,6 +1,7 @@
 //! `ratelimit attacks`: what was recognised as an attack, and its reports.
 
 use clap::{Args, Subcommand};
+use ratelimit_common::abi::Reason;
 
 use super::{
     DaemonArgs, Format,
@@ -114,6 +115,13 @@ fn text(report: &AttackReport) -> String {
     ];
     if report.summary.would_drop_packets > 0 {
         lines.push(format!("NOT DROPPED, on trial: {} of them passed", report.summary.would_drop_packets));
+    }
+    let answered = report.reasons.iter().find(|count| count.reason == Reason::CookieSent.name());
+    if let Some(answered) = answered {
+        let packets = answered.packets;
+        lines.push(format!(
+            "not dropped but answered: {packets} of them, SYNs whose cookies no sender acknowledged"
+        ));
     }
     if report.blocked_packets > 0 {
         lines.push(format!("blocked sources sent another {} packets", report.blocked_packets));

@@ -26,6 +26,7 @@ use crate::{
         conditions::headroom::{self, HeadroomWatch},
         state::state_dir::StateDir,
     },
+    dataplane::probe,
     failure::{ExitCode, Failure},
     log, metrics,
     policy::{Policy, address::StoreAddress, changes::changes},
@@ -211,6 +212,7 @@ fn show(decisions: &Arc<DecisionService>, gallery: &Gallery) -> Result<(), Failu
     let begin = move || RequestsCamera {
         decisions: Arc::clone(&decisions),
         started,
+        host: probe::host_name(),
         history: DecisionHistory::default(),
         before: Instant::now(),
     };
@@ -222,6 +224,7 @@ fn show(decisions: &Arc<DecisionService>, gallery: &Gallery) -> Result<(), Failu
 struct RequestsCamera {
     decisions: Arc<DecisionService>,
     started: Instant,
+    host: String,
     history: DecisionHistory,
     before: Instant,
 }
@@ -230,6 +233,7 @@ impl Camera for RequestsCamera {
     async fn take(&mut self) -> Option<Bytes> {
         let span = std::mem::replace(&mut self.before, Instant::now()).elapsed();
         let picture = Picture::<()> {
+            host: &self.host,
             packets: None,
             status: None,
             hosts: &[],

@@ -25,7 +25,7 @@ use crate::{
     dataplane::{kernel::Meters, table::SourceTable},
     failure::Failure,
     policy::Policy,
-    stats::attack_state::AttackState,
+    stats::{attack_state::AttackState, history::TrafficHistory},
 };
 
 /// The running host, with one owner for each responsibility.
@@ -45,6 +45,8 @@ pub(super) struct Host {
     pub(super) headroom: HeadroomWatch,
     pub(super) drops: Drops,
     pub(super) traffic: Arc<Traffic>,
+    /// The traffic of the last minutes, for the dashboard.
+    pub(super) history: TrafficHistory,
     pub(super) requests: Requests,
     /// This host's part in the cluster, if it is in one.
     pub(super) cluster: Option<Cluster>,

@@ -3,6 +3,7 @@
 pub mod attack_state;
 pub mod feed;
 pub mod flow;
+pub mod history;
 pub mod ledger;
 pub mod owners;
 pub mod rates;

@@ -18,6 +18,8 @@ const VERSION: u32 = 1;
 /// What the dashboard shows of one moment.
 #[derive(Debug, Serialize)]
 pub struct Picture<'p, P> {
+    /// The name of the host.
+    pub host: &'p str,
     /// Rates of packets; absent where no interface is guarded, and in the first second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<P>,
@@ -73,6 +75,7 @@ mod tests {
         let warnings = ["a line\nbreak".to_owned()];
         let decisions = DecisionRates::default();
         let picture = Picture::<()> {
+            host: "edge-7",
             packets: None,
             status: None,
             hosts: &[],
@@ -87,6 +90,7 @@ mod tests {
         assert_eq!((lines.len(), lines[0], lines[2], lines[3]), (4, "event: picture", "", ""), "{text}");
         let data: serde_json::Value = serde_json::from_str(lines[1].strip_prefix("data: ").unwrap()).unwrap();
         assert_eq!((&data["version"], &data["uptime_seconds"]), (&1.into(), &7.into()));
+        assert_eq!(data["host"], "edge-7");
         assert_eq!(data["warnings"][0], "a line\nbreak");
         assert!(data.get("packets").is_none() && data.get("status").is_none(), "{data}");
     }

@@ -1,12 +1,15 @@
 //! The dashboard of a daemon that guards an interface: what it shows of real traffic, and what is ordered there.
 
-use std::net::TcpStream;
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Stdio,
+};
 
 use ratelimit_tests::{
     answer::assert_answer,
     browser::Browser,
     daemon::{Edge, binary},
-    netns::{EDGE, EDGE_V4},
+    netns::{EDGE, EDGE_V4, run},
     redis::{Options, Redis, wait_for},
     service::{Client, Reply},
     traffic::{PORT, edge_with_sources, flood},
@@ -250,10 +253,140 @@ fn a_browser_shows_real_traffic_explains_blocks_and_finds_its_daemon_again() {
     page.wait_for("document.querySelector('#notice').innerText.startsWith('Not live')");
     let _again = edge.start_again();
     page.wait_for("document.querySelector('#connection').innerText === 'live' && document.querySelector('#notice').innerText.includes('restarted: connected again after')");
+    assert_eq!(page.evaluate("document.querySelector('#notice').className"), "good", "success is no warning");
     let before = page.wait_for(line);
     page.wait_for(&format!("{line} !== {before}"));
     assert_eq!(blocks(&edge)[0]["prefix"], format!("{FLOODER}/32"), "and the block is still there");
     senders.iter_mut().for_each(Ended::end);
+}
+
+/// Tables and boxes that are wider than their place, cells that reach beyond their panel, and boxes with a scroll bar of their own.
+const CUT_OFF: &str = "(() => {
+    const shown = (node) => node.getClientRects().length;
+    const boxes = [...document.querySelectorAll('main .card, main .scroll, main table')].filter(shown);
+    const scrolls = boxes.filter((node) => node.scrollWidth > node.clientWidth + 1
+        || (getComputedStyle(node).overflowY !== 'visible' && node.scrollHeight > node.clientHeight + 1));
+    const cells = [...document.querySelectorAll('main th, main td')].filter(shown);
+    const beyond = cells.filter((cell) => cell.scrollWidth > cell.clientWidth + 1
+        || cell.getBoundingClientRect().right > cell.closest('section').getBoundingClientRect().right + 1);
+    return [...scrolls, ...beyond].map((node) => `${node.closest('[id]')?.id}: ${node.textContent.slice(0, 40)}`);
+})()";
+
+#[test]
+fn tables_fit_every_screen_without_scroll_bars() {
+    let edge = edge_with_sources(&[HONEST, FLOODER]);
+    let more: String = (0..14)
+        .map(|number| {
+            format!(
+                "[[service]]\nname = \"service-with-a-long-name-{number}\"\n\
+                 match = {{ protocol = \"udp\", ports = [{}] }}\ntotal = [\"200000 packets/s\"]\n",
+                20_000 + number
+            )
+        })
+        .collect();
+    let _daemon = edge.start(&(open_policy(&edge) + &more));
+    let senders = [flood(&edge, HONEST, EDGE_V4, 50, 600.0), flood(&edge, FLOODER, EDGE_V4, 3_000, 600.0)];
+    let mut senders = senders.map(Ended);
+    for number in 0..20 {
+        let address = format!("2001:db8:aaaa:{number:x}::/64");
+        let added =
+            edge.cli(&["block", "add", &address, "--for", "2h", "--reason", "seen in the log of the shop"]);
+        assert!(added.status.success());
+    }
+    let mut page = Browser::start(edge.wire.on_edge("sh"), edge.dir());
+    page.look(1280, 900, "light");
+    page.open("http://127.0.0.1:8080/");
+    page.wait_for("document.querySelector('#attacks button') && document.querySelector('#talkers button')");
+    page.wait_for("document.querySelectorAll('#lists tbody tr').length >= 12");
+    for width in [768, 1280, 1440, 1920] {
+        page.look(width, 900, "light");
+        page.evaluate("new Promise((done) => setTimeout(done, 1500))");
+        assert_eq!(page.evaluate(CUT_OFF), Value::Array(Vec::new()), "{width} pixels");
+        assert_eq!(page.evaluate("document.documentElement.scrollWidth"), width, "{width} pixels");
+        let talker = "document.querySelector('#talkers tbody tr')";
+        let visible = page.evaluate(&format!(
+            "[...{talker}.cells].filter((cell) => cell.textContent === '' || cell.getClientRects().length).length"
+        ));
+        assert_eq!(visible, 9, "all columns at {width} pixels");
+        if let Some(directory) = std::env::var_os("SCREENSHOTS_OF_WIDTHS") {
+            let path = std::path::Path::new(&directory).join(format!("{width}.b64"));
+            std::fs::write(path, page.screenshot()).expect("write");
+        }
+    }
+    // What is left out is one click away.
+    let rows = "document.querySelectorAll('#lists tbody tr').length";
+    assert_eq!(page.evaluate(rows), 12);
+    page.evaluate("document.querySelector('#lists').parentNode.querySelector('.rest').click()");
+    assert_eq!(page.evaluate(rows), 20);
+    senders.iter_mut().for_each(Ended::end);
+}
+
+#[test]
+fn a_page_shows_what_came_before_it_was_opened() {
+    let edge = edge_with_sources(&[FLOODER]);
+    let text = open_policy(&edge);
+    let without_apis = text.split("[[api]]").next().expect("a policy");
+    let _daemon = edge.start(without_apis);
+    let mut flooder = Ended(flood(&edge, FLOODER, EDGE_V4, 3_000, 600.0));
+    let mut asking = client(&edge);
+    wait_for("an attack", || {
+        let seconds = asking.get("/dashboard/history").json();
+        let dropped = |second: &Value| second["dropped"]["packets_per_second"].as_f64() > Some(1_000.0);
+        let is_attacked =
+            edge.json(&["attacks", "list"])["attacks"].as_array().is_some_and(|all| !all.is_empty());
+        (is_attacked && seconds.as_array()?.iter().filter(|second| dropped(second)).count() > 5).then_some(())
+    });
+    let mut page = Browser::start(edge.wire.on_edge("sh"), edge.dir());
+    page.look(1280, 900, "light");
+    page.open("http://127.0.0.1:8080/");
+    // Charts begin with the seconds before: a page that is as young as this one has no minute of its own.
+    page.wait_for("document.querySelector('#traffic-chart .s1')?.getAttribute('d').split('L').length > 6");
+    let host = page.evaluate("document.querySelector('#host-name').innerText");
+    assert_eq!(page.evaluate("document.title"), format!("{} - ratelimit", host.as_str().unwrap()));
+    assert!(!host.as_str().unwrap().is_empty());
+    // The banner leads to the attack.
+    page.click("#alarm button");
+    let told = page
+        .wait_for("document.querySelector('#attack figure') && document.querySelector('#attack').innerText");
+    assert!(told.as_str().unwrap().contains("on service game"), "{told}");
+    page.wait_for("(({ top, bottom }) => top < innerHeight && bottom > 0)(document.querySelector('#attack').getBoundingClientRect())");
+    // There are no APIs, and so no requests.
+    assert_eq!(page.evaluate("document.querySelector('#requests-chart').getClientRects().length"), 0);
+    assert_eq!(page.evaluate("document.querySelectorAll('[data-tile=decisions]').length"), 0);
+    assert!(page.complaints.is_empty(), "{:?}", page.complaints);
+    flooder.end();
+}
+
+#[test]
+fn answered_syns_are_not_shown_as_passed() {
+    const WEB: u16 = 4715;
+    let edge = edge_with_sources(&[HONEST]);
+    let _replies = edge.wire.receive_replies();
+    for setting in ["tcp_syncookies=2", "tcp_timestamps=2"] {
+        run(edge.wire.on_edge("sysctl").args(["-w", &format!("net.ipv4.{setting}")]));
+    }
+    let web = format!(
+        "[[service]]\nname = \"web\"\nmatch = {{ protocol = \"tcp\", ports = [{WEB}] }}\n\
+         syn_cookies = \"1 syns/day burst 1\"\n"
+    );
+    let _daemon = edge.start(&(open_policy(&edge) + &web));
+    let at = SocketAddr::new(EDGE_V4.parse().unwrap(), WEB);
+    let _listener = edge.wire.as_edge(|| TcpListener::bind(at)).expect("listen");
+    let mut command = edge.wire.in_net(binary("traffic"));
+    command.args(["forge", "--to", &at.to_string(), "--for", "600", "--pps", "2000"]);
+    let mut flooder = Ended(command.stdout(Stdio::null()).spawn().expect("send"));
+    let mut page = Browser::start(edge.wire.on_edge("sh"), edge.dir());
+    page.look(1280, 900, "light");
+    page.open("http://127.0.0.1:8080/");
+    let tile = |id: &str| format!("document.querySelector('[data-tile={id}] .value')?.innerText");
+    let number = "((text) => { const [, digits, letter] = text?.match(/([\\d.]+) ?(k?)/) ?? []; return digits * (letter ? 1000 : 1); })";
+    page.wait_for(&format!("{number}({}) > 1000", tile("answered")));
+    let passed = page.evaluate(&format!("{number}({})", tile("passed")));
+    assert!(passed.as_f64().unwrap() < 500.0, "{passed} passed of 2000 answered SYNs");
+    let label = page.wait_for("document.querySelector('#traffic-chart svg').getAttribute('aria-label')");
+    assert!(label.as_str().unwrap().contains(", answered "), "{label}");
+    page.wait_for("[...document.querySelectorAll('#services tbody tr')].some((row) => row.cells[0].innerText === 'web' && row.cells[2].innerText !== '0')");
+    flooder.end();
 }
 
 /// A sender that ends with the test.

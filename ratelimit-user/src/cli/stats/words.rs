@@ -37,19 +37,12 @@ fn reasons(snapshot: &Snapshot, rates: Option<&Rates>) -> String {
         row
     };
     let totals = snapshot.totals();
+    let of = |flow: fn(&Rates) -> Flow| rates.map(flow);
     let mut rows = vec![
-        row("pass", "total", (totals.passed_packets, totals.passed_bytes), rates.map(|rates| rates.passed)),
-        row(
-            "drop",
-            "total",
-            (totals.dropped_packets, totals.dropped_bytes),
-            rates.map(|rates| rates.dropped),
-        ),
+        row("pass", "total", (totals.passed_packets, totals.passed_bytes), of(|rates| rates.passed)),
+        row("reply", "total", (totals.replied_packets, totals.replied_bytes), of(|rates| rates.replied)),
+        row("drop", "total", (totals.dropped_packets, totals.dropped_bytes), of(|rates| rates.dropped)),
     ];
-    if totals.replied_packets > 0 {
-        let rate = rates.map(|rates| rates.replied);
-        rows.push(row("reply", "total", (totals.replied_packets, totals.replied_bytes), rate));
-    }
     let Columns { reasons, would_drop, marked, rejected } = &snapshot.columns;
     let decided =
         reasons.iter().filter(|count| count.packets > 0).map(|count| (count.verdict.as_str(), count));
@@ -66,16 +59,21 @@ fn services(services: &[ServiceCount], rates: Option<&Rates>) -> String {
     let row = |service: &ServiceCount| {
         let totals = service.columns.totals();
         let name = if service.service.is_empty() { "(none)" } else { &service.service };
-        let mut row =
-            vec![name.to_owned(), totals.passed_packets.to_string(), totals.dropped_packets.to_string()];
+        let counts = [totals.passed_packets, totals.replied_packets, totals.dropped_packets];
+        let mut row = vec![name.to_owned()];
+        row.extend(counts.map(|count| count.to_string()));
         if let Some(rates) = rates {
             let rate = rates.services.iter().find(|rate| rate.service == service.service);
-            let (passed, dropped) = rate.map(|rate| (rate.passed, rate.dropped)).unwrap_or_default();
-            row.extend([passed, dropped].map(|rate| rounded(rate.packets_per_second)));
+            let flows = rate.map(|rate| [rate.passed, rate.replied, rate.dropped]).unwrap_or_default();
+            row.extend(flows.map(|flow| rounded(flow.packets_per_second)));
         }
         row
     };
-    let header = header(&["service", "passed", "dropped"], &["passed/s", "dropped/s"], rates);
+    let header = header(
+        &["service", "passed", "answered", "dropped"],
+        &["passed/s", "answered/s", "dropped/s"],
+        rates,
+    );
     table(&header, &services.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -151,7 +149,7 @@ mod tests {
             "verdict  reason         packets  bytes  packets/s  bytes/s",
             "pass     total              350  21000  125        7500",
             "drop     limit_packets      350  21000  125        7500",
-            "dns         0      350  0         125",
+            "dns         0      0  350  0      0    125",
             "busy        9/s       1  10",
             "rates are those of the last 2.0 s",
         ] {

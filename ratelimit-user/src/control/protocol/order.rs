@@ -89,6 +89,8 @@ pub enum Order {
         /// The largest number of prefixes to show of each list; the dashboard has [`MOST_LISTED`].
         most: u32,
     },
+    /// Asks for the traffic of the last minutes, second by second.
+    History,
     /// Puts a prefix on the allow list.
     AllowAdd {
         /// The prefix, as CIDR.
@@ -226,6 +228,7 @@ impl Order {
             | Self::Cluster
             | Self::BlockList
             | Self::Lists { .. }
+            | Self::History
             | Self::AllowList
             | Self::LimitList
             | Self::LimitGet { .. }

@@ -15,7 +15,7 @@ use crate::{
     explain::Explanation,
     failure::Failure,
     policy::changes::PolicyChange,
-    stats::{Snapshot, view::StatsView},
+    stats::{Snapshot, history::SecondOfTraffic, view::StatsView},
 };
 
 /// All counters, and the earlier counters from which rates are computed.
@@ -64,6 +64,8 @@ pub enum Reply {
     Notice(String),
     /// The answer to [`super::Order::Lists`].
     Lists(Box<FirstListed>),
+    /// The answer to [`super::Order::History`], oldest second first.
+    History(Vec<SecondOfTraffic>),
     /// The answer to `block list`.
     Blocks(Vec<Block>),
     /// The answer to `test`.

@@ -212,7 +212,9 @@ enum OrderKind {
 
 fn kind(order: &Order) -> OrderKind {
     match order {
-        Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } => OrderKind::Question,
+        Order::Explain { .. } | Order::AttackShow { .. } | Order::Lists { .. } | Order::History => {
+            OrderKind::Question
+        }
         // The dashboard must not force an order that cuts somebody off.
         Order::BlockAdd { operator, .. } | Order::AllowDel { operator, .. } if operator.force => {
             OrderKind::Other
@@ -237,6 +239,7 @@ mod tests {
             operator: Operator { force, ..Operator::default() },
         };
         assert_eq!(kind(&Order::Lists { most: 9 }), OrderKind::Question);
+        assert_eq!(kind(&Order::History), OrderKind::Question);
         assert_eq!(
             [9, u32::MAX].map(|most| within_bounds(Order::Lists { most })),
             [9, MOST_LISTED].map(|most| Order::Lists { most })

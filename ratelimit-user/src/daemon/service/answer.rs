@@ -57,6 +57,7 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
         Order::Lists { most } => {
             Ok(Reply::Lists(Box::new(host.lists.first(host.cluster.as_ref(), most as usize, now_ns))))
         }
+        Order::History => Ok(Reply::History(host.history.seconds())),
         Order::BlockList => Ok(Reply::Blocks(host.lists.blocks(host.cluster.as_ref(), now_ns))),
         Order::AllowAdd { prefix } => {
             host.list_editor().allow(&prefix, &ListChanger { operator: &nobody, by: &by(None), now_ns })

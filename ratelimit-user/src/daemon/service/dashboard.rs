@@ -16,6 +16,7 @@ use crate::{
         server::{Answer as _, Caller},
     },
     daemon::views::status::status,
+    dataplane::probe,
     failure::Failure,
     stats::{feed::Views, flow::ServiceFlow, talkers::Talker, view::StatsView},
     web::{
@@ -44,6 +45,7 @@ pub(in crate::daemon) struct HostCamera {
     views: Views,
     /// When the last picture was taken.
     before: Option<Instant>,
+    host: String,
     decisions: DecisionHistory,
     /// The last status with its table counted, when the count began, and how long it took.
     counted: Option<(Status, Instant, Duration)>,
@@ -65,6 +67,7 @@ impl Camera for HostCamera {
         attacks.truncate(MAX_ATTACKS);
         let decisions = self.decisions.rates(status.requests.clone(), span);
         let picture = Picture {
+            host: &self.host,
             packets: view.map(|view| cut((*view).clone())),
             status: Some(&status),
             hosts: &hosts,
@@ -80,10 +83,13 @@ impl Camera for HostCamera {
 impl HostCamera {
     /// Makes a camera, which begins to look at the traffic.
     pub(in crate::daemon) fn new(daemon: &Arc<Daemon>) -> Self {
+        let named = daemon.host().policy().cluster().and_then(|cluster| cluster.host().map(str::to_owned));
+        let host = named.unwrap_or_else(probe::host_name);
         Self {
             daemon: Arc::clone(daemon),
             views: daemon.views(),
             before: None,
+            host,
             decisions: DecisionHistory::default(),
             counted: None,
         }
@@ -113,7 +119,12 @@ fn cut(mut view: StatsView) -> StatsView {
     for talkers in [&mut view.sources, &mut view.prefixes, &mut view.users] {
         *talkers = largest(std::mem::take(talkers));
     }
-    let busy = |service: &ServiceFlow| service.passed.packets_per_second + service.dropped.packets_per_second;
+    let busy = |service: &ServiceFlow| {
+        [service.passed, service.replied, service.dropped]
+            .iter()
+            .map(|flow| flow.packets_per_second)
+            .sum::<f64>()
+    };
     view.services.sort_by(|one, other| busy(other).total_cmp(&busy(one)));
     view.services.truncate(MAX_SERVICES);
     view

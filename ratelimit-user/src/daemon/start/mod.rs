@@ -53,6 +53,7 @@ use crate::{
     failure::Failure,
     log,
     policy::{ClusterPolicy, Policy},
+    stats::history::TrafficHistory,
 };
 
 /// Everything that a start has made.
@@ -250,6 +251,7 @@ impl Started {
             attacks,
             drops: Drops::new(self.enforced.maps.take_drops(), trace),
             traffic: Traffic::new(self.enforced.maps.take_samples()),
+            history: TrafficHistory::default(),
             enforced: self.enforced,
             lists: ListBook { lists: self.lists, keeper, lookout: Lookout::new(Instant::now()) },
             conditions: Conditions {

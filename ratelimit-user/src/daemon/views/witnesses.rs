@@ -10,13 +10,14 @@ use tokio::{
 
 use super::shared::beside;
 use crate::{
-    attacks::{OriginPort, SampledPart, Tallied, Witness},
+    attacks::{OriginPort, REFUSED, SampledPart, Tallied, Witness},
+    clock,
     daemon::{
         host::{Host, HostCell},
         traffic::EpochSamples,
     },
     log,
-    stats::sampled::Sampled,
+    stats::{Snapshot, history::CountersThen, sampled::Sampled},
 };
 
 /// How soon sampling begins after the first second of an attack, and ends after its last one.
@@ -36,11 +37,30 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
         };
         let decisions: Vec<_> =
             decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
-        let tallied = beside(move || Ok(Tallied::new(&meters.counted()?, &decisions))).await;
-        match tallied {
-            Ok(tallied) => cell.host().observe_attacks(tallied),
+        let look = beside(move || {
+            let counted = meters.counted()?;
+            let then = counters_then(&Snapshot::of(&counted), &decisions);
+            Ok((Tallied::new(&counted, &decisions), then))
+        });
+        match look.await {
+            Ok((tallied, then)) => {
+                let mut host = cell.host();
+                host.history.observe(then);
+                host.observe_attacks(tallied);
+            }
             Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
         }
+    }
+}
+
+/// The sums of the counters now. Decisions are (API, outcome, count).
+fn counters_then(snapshot: &Snapshot, decisions: &[(String, String, u64)]) -> CountersThen {
+    let all = decisions.iter();
+    CountersThen {
+        unix_ms: clock::unix_ms(),
+        packets: snapshot.totals(),
+        decided: all.clone().map(|(_, _, count)| count).sum(),
+        refused: all.filter(|(_, outcome, _)| outcome == REFUSED).map(|(_, _, count)| count).sum(),
     }
 }
 

@@ -142,6 +142,10 @@ impl Visit {
                 told(gallery.ask(order, from).await)
             }
             "lists" if asks => lists(&gallery, from).await,
+            "history" if asks => match gallery.ask(Order::History, from).await {
+                Reply::History(seconds) => json(&seconds),
+                other => told(other),
+            },
             "order" if request.method() == Method::POST => {
                 no_form(request.headers())?;
                 if shown != DashboardRole::Operator {
@@ -152,7 +156,9 @@ impl Visit {
                 let order = order::read(&read(request.into_body()).await?, from)?;
                 told(gallery.order(order, from, token).await)
             }
-            "stream" | "explain" | "attack" | "lists" => Err(Trouble::method(request.method(), "GET")),
+            "stream" | "explain" | "attack" | "lists" | "history" => {
+                Err(Trouble::method(request.method(), "GET"))
+            }
             "order" => Err(Trouble::method(request.method(), "POST")),
             _ => Err(Trouble::path(path)),
         };

@@ -36,6 +36,10 @@ function course({ step_seconds: step, refused, passed }) {
 
 function told(one) {
   const often = (title, all) => (all?.length ? [el("dt", {}, title), el("dd", {}, all.slice(0, 5).map((each) => `${each.value} (${each.packets === undefined ? count(each.samples) : `${count(each.packets)} packets`})`).join(", "))] : []);
+  const isAnswer = ({ reason }) => reason === "cookie_sent";
+  const answered = one.reasons.find(isAnswer)?.packets ?? 0;
+  const dropped = one.reasons.filter((reason) => !isAnswer(reason));
+  const reasons = (all) => (all.length ? `: ${all.map((reason) => `${words(reason.reason)} ${count(reason.packets)}`).join(", ")}` : "");
   return [
     el("h3", {}, `Attack ${one.number}: ${words(one.kind)} on ${where(one)}`),
     course(one.timeline),
@@ -43,24 +47,27 @@ function told(one) {
       el("dt", {}, "Began"), el("dd", {}, day(Date.parse(one.begin))),
       ...(one.end ? [] : [el("dt", {}, one.contained ? "Contained" : "Goes on"), el("dd", {}, `${rate(one.refused_per_second)} packets/s refused, ${rate(one.passed_per_second)} packets/s pass`)]),
       el("dt", {}, "Peak"), el("dd", {}, `${rate(one.peak_packets_per_second)} packets/s at ${clock(Date.parse(one.peak_at))}, ${bits(one.peak_bytes_per_second * 8)}`),
-      el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets)} packets: ${one.reasons.map((reason) => `${words(reason.reason)} ${count(reason.packets)}`).join(", ")}`),
+      el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets - answered)} packets${reasons(dropped)}`),
+      ...(answered ? [el("dt", {}, "Answered"), el("dd", {}, `${count(answered)} SYNs, and no sender came back with the cookie`)] : []),
       el("dt", {}, "Passed"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile; whose packets those were is not known`),
       ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports), ...often("From ports", one.source_ports),
       ...(one.changes?.length ? [el("dt", {}, "Meanwhile"), el("dd", {}, one.changes.slice(-5).map((change) => change.what).join("; "))] : [])),
   ];
 }
 
-/** Draws the panel; `ask` is how one attack is asked about. */
-export function attacks(all, now, ask) {
+/** Shows one attack; `ask` is how it is asked about. */
+export async function attack(number, ask) {
+  const place = byId("attack");
+  try {
+    place.replaceChildren(...told(await ask(`/dashboard/attack?number=${number}`)));
+  } catch (error) {
+    place.replaceChildren(el("p", { class: "error" }, error.message));
+  }
+}
+
+/** Draws the panel; `show` shows one attack. */
+export function attacks(all, now, show) {
   if (!all) return;
-  const show = async (number) => {
-    const place = byId("attack");
-    try {
-      place.replaceChildren(...told(await ask(`/dashboard/attack?number=${number}`)));
-    } catch (error) {
-      place.replaceChildren(el("p", { class: "error" }, error.message));
-    }
-  };
   rows(byId("attacks"), all.map((one) => ({
     key: String(one.number),
     cells: [

@@ -28,20 +28,40 @@ export function bar(part, kind = "") {
   return el("span", { class: `bar ${kind}`, "aria-hidden": "true" }, inner);
 }
 
+/** A table shows this many rows, and the others on request: no table has a scroll bar of its own. */
+const FEW = 12;
+
+/** The button below a table that shows all of its rows, or few again. */
+function rest(table, things, draw) {
+  const button = table.parentNode.querySelector(":scope > .rest") ?? table.parentNode.appendChild(el("button", { type: "button", class: "link rest", hidden: true }));
+  button.hidden = things.length <= FEW;
+  setText(button, table.dataset.all ? `The first ${FEW}` : `All ${things.length}`);
+  button.onclick = () => { table.dataset.all = table.dataset.all ? "" : "all"; draw(); };
+  return table.dataset.all ? things : things.slice(0, FEW);
+}
+
+/** Makes a table narrow where it has less room than its columns take (`data-room`, in pixels). */
+const rooms = new ResizeObserver((all) => {
+  for (const { target, contentRect } of all) for (const table of target.querySelectorAll(":scope > table")) table.classList.toggle("narrow", contentRect.width < Number(table.dataset.room));
+});
+
 /**
  * Rows of a table, one for each thing. Rows whose key stays keep their elements, so that a button that has the focus keeps it.
- * A cell is a text, or `{ key, make }`: made anew only when its key changes.
+ * A cell is a text, or `{ key, make }`: made anew only when its key changes. Where there is no room for columns, each cell has its column's name.
  */
-export function rows(table, things, empty) {
+export function rows(table, all, empty) {
   const body = table.tBodies[0];
   const columns = table.tHead.rows[0].cells;
+  if (table.dataset.room) rooms.observe(table.parentNode);
+  const things = rest(table, all, () => rows(table, all, empty));
   const there = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   const wanted = things.map(({ key, cells }) => {
-    const row = there.get(key) ?? el("tr", { "data-key": key });
+    const row = there.get(key) ?? el("tr", { "data-key": key, role: "row" });
     there.delete(key);
     cells.forEach((cell, at) => {
-      const node = row.cells[at] ?? row.appendChild(at ? el("td") : el("th", { scope: "row" }));
+      const node = row.cells[at] ?? row.appendChild(at ? el("td", { role: "cell" }) : el("th", { scope: "row", role: "rowheader" }));
       node.className = columns[at].className;
+      node.dataset.column = columns[at].querySelector(".hidden") ? "" : columns[at].textContent;
       if (cell && typeof cell === "object") {
         if (node.dataset.cell !== cell.key) {
           node.dataset.cell = cell.key;

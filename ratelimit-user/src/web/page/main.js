@@ -4,7 +4,7 @@ import { clock, span } from "./format.js";
 import { History, StackedChart, minute } from "./chart.js";
 import { Stream } from "./stream.js";
 import { buttons, forgetToken, keptToken, orders, tokens } from "./orders.js";
-import { attacks } from "./attacks.js";
+import { attack, attacks } from "./attacks.js";
 import { explainer } from "./explain.js";
 import * as panels from "./panels.js";
 
@@ -12,13 +12,13 @@ import * as panels from "./panels.js";
 const LISTS_MS = 10000;
 
 const history = new History();
-const traffic = new StackedChart(byId("traffic-chart"), { name: "Traffic", series: ["passed", "dropped"], unit: "packets/s", total: "offered" });
-const decided = new StackedChart(byId("requests-chart"), { name: "Decisions", series: ["served", "refused"], unit: "requests/s", total: "decided" });
+const traffic = new StackedChart(byId("traffic-chart"), { name: "Traffic", series: ["passed", "answered", "dropped"], styles: [0, 2, 1], unit: "packets/s", total: "offered" });
+const decided = new StackedChart(byId("requests-chart"), { name: "Decisions", series: ["served", "refused"], styles: [0, 1], unit: "requests/s", total: "decided" });
 let [session, picture, paused, lostAt, listed] = [null, null, false, null, { key: "", at: 0 }];
 
 const chosen = (name) => document.querySelector(`input[name=${name}]:checked`).value;
 const isUnlocked = () => session?.changes === "unlocked";
-const say = (text) => setText(byId("notice"), text);
+const say = (text, kind = "") => { byId("notice").className = kind; setText(byId("notice"), text); };
 
 /** Asks the daemon something; what goes wrong is a sentence. */
 async function ask(path, options = {}) {
@@ -29,7 +29,7 @@ async function ask(path, options = {}) {
 }
 
 const send = (order) => ask("/dashboard/order", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(order) });
-const askOrder = orders(send, (message) => { say(message); listed.key = ""; refreshLists(); });
+const askOrder = orders(send, (message) => { say(message, "good"); listed.key = ""; refreshLists(); });
 const order = (what, prefix, cluster) => askOrder(what, prefix, cluster, Boolean(picture?.status?.cluster));
 const explain = explainer(ask, (answer) => (isUnlocked() ? buttons(answer.address, order) : []));
 
@@ -43,28 +43,47 @@ async function refreshLists() {
   } catch { /* The connection's own line tells of it. */ }
 }
 
+/** What there is to show: packets where interfaces are guarded, requests where the policy has APIs. */
 function needs() {
-  const there = { packets: session?.guards, cluster: Boolean(picture?.status?.cluster), attacks: Boolean(picture?.attacks) };
+  const there = { packets: session?.guards, requests: !session?.guards || Boolean(picture?.decisions.apis.length), cluster: Boolean(picture?.status?.cluster), attacks: Boolean(picture?.attacks) };
   for (const node of document.querySelectorAll("[data-needs]")) node.hidden = !there[node.dataset.needs];
+  return there;
+}
+
+async function showAttack(number) {
+  await attack(number, ask);
+  byId("attack").scrollIntoView({ block: "nearest" });
+}
+
+/** What came before this page was opened, as far as the daemon knows it. */
+async function before() {
+  try {
+    history.fill((await ask("/dashboard/history")).map((second) => ({ ms: second.unix_ms, values: panels.past(second) })));
+    draw();
+  } catch { /* The connection's own line tells of it. */ }
 }
 
 function draw() {
   if (!picture || !session) return;
-  needs();
+  const there = needs();
+  document.title = `${picture.host} - ratelimit`;
+  setText(byId("host-name"), picture.host);
+  panels.alarm(byId("alarm"), picture.attacks, showAttack);
   panels.badges(byId("badges"), picture);
   panels.warnings(byId("warnings"), picture.warnings);
-  panels.tiles(byId("tiles"), history, picture, session.guards);
+  panels.tiles(byId("tiles"), history, picture, there);
+  history.shown = Number(chosen("range"));
   const unit = chosen("unit");
   decided.show(history, (values) => values.decisions);
   panels.requests(picture);
   setText(byId("build"), `ratelimit ${picture.build}, up ${span(picture.uptime_seconds)}, ${clock(picture.unix_ms)}`);
   if (!session.guards) return;
   traffic.show(history, (values) => values[unit], unit === "bits" ? "bit/s" : "packets/s");
-  if (byId("traffic-table").open) minute(byId("traffic-table").querySelector("table"), history, (values) => [values[unit][0] + values[unit][1], ...values[unit]]);
+  if (byId("traffic-table").open) minute(byId("traffic-table").querySelector("table"), history, (values) => [values[unit].reduce((all, one) => all + one, 0), ...values[unit]]);
   panels.reasons(picture.packets);
   panels.talkers(picture.packets, chosen("talkers"), { explain, order, unlocked: isUnlocked() });
   panels.services(picture.packets, picture.status);
-  attacks(picture.attacks, picture.unix_ms, ask);
+  attacks(picture.attacks, picture.unix_ms, showAttack);
   panels.host(picture.status);
   panels.cluster(picture);
   refreshLists();
@@ -74,7 +93,7 @@ function take(now) {
   if (lostAt) {
     const restarted = picture && now.uptime_seconds < picture.uptime_seconds;
     const another = picture && now.build !== picture.build ? " It is another build: reload this page." : "";
-    say(`${restarted ? "The daemon was restarted: connected" : "Connected"} again after ${span((Date.now() - lostAt) / 1000)}.${another}`);
+    say(`${restarted ? "The daemon was restarted: connected" : "Connected"} again after ${span((Date.now() - lostAt) / 1000)}.${another}`, another ? "warn" : "good");
     if (!another) setTimeout(() => say(""), 8000);
     lostAt = null;
   }
@@ -98,12 +117,13 @@ const stream = new Stream({
       setText(lock, data.changes === "unlocked" ? "Lock changes" : "Unlock changes");
       for (const node of document.querySelectorAll(".needs-token")) node.hidden = data.changes !== "unlocked";
       needs();
+      if (data.guards) before();
     } else if (name === "picture") take(data);
   },
   state(kind, sentence) {
     if (kind === "bad") {
       lostAt ??= Date.now();
-      say(`Not live: ${sentence}. Trying again.`);
+      say(`Not live: ${sentence}. Trying again.`, "bad");
     }
     setText(byId("connection"), kind === "bad" ? "reconnecting" : sentence);
     byId("connection").className = `badge ${kind}`;

@@ -7,26 +7,31 @@ const flow = (one) => one ?? { packets_per_second: 0, bytes_per_second: 0 };
 
 /** The numbers that charts are made of. */
 export function values({ packets, decisions }) {
-  const [passed, dropped, replied] = [packets?.passed, packets?.dropped, packets?.replied].map(flow);
+  const flows = [packets?.passed, packets?.replied, packets?.dropped].map(flow);
   return {
-    packets: [passed.packets_per_second + replied.packets_per_second, dropped.packets_per_second],
-    bits: [(passed.bytes_per_second + replied.bytes_per_second) * 8, dropped.bytes_per_second * 8],
+    packets: flows.map((one) => one.packets_per_second),
+    bits: flows.map((one) => one.bytes_per_second * 8),
     decisions: [decisions.per_second - decisions.refused_per_second, decisions.refused_per_second],
   };
 }
 
-const sum = ([one, other]) => one + other;
+/** The numbers of one second of the daemon's history. */
+export const past = (second) => values({ packets: second, decisions: { per_second: second.decided_per_second, refused_per_second: second.refused_per_second } });
+
+const sum = (all) => all.reduce((one, other) => one + other, 0);
+const share = (part, all) => `${percent(part / Math.max(1, sum(all)))} of what is offered`;
 const TILES = [
   { id: "offered", name: "Offered", unit: "packets/s", needs: "packets", series: 0, of: (v) => sum(v.packets), more: (v) => bits(sum(v.bits)) },
   { id: "passed", name: "Passed", unit: "packets/s", needs: "packets", kind: "pass", series: 0, of: (v) => v.packets[0], more: (v) => bits(v.bits[0]) },
-  { id: "dropped", name: "Dropped", unit: "packets/s", needs: "packets", kind: "drop", series: 1, of: (v) => v.packets[1], more: (v) => `${percent(v.packets[1] / Math.max(1, sum(v.packets)))} of what is offered` },
-  { id: "decisions", name: "Decisions", unit: "requests/s", series: 0, of: (v) => sum(v.decisions), more: (v, { decisions }) => (decisions.p99_us ? `99 % within ${microseconds(decisions.p99_us)}` : "") },
-  { id: "refused", name: "Refused", unit: "requests/s", kind: "drop", series: 1, of: (v) => v.decisions[1], more: (v) => (sum(v.decisions) ? `${percent(v.decisions[1] / sum(v.decisions))} of decisions` : "") },
+  { id: "answered", name: "Answered", unit: "packets/s", needs: "packets", kind: "answer", series: 2, of: (v) => v.packets[1], more: (v) => share(v.packets[1], v.packets) },
+  { id: "dropped", name: "Dropped", unit: "packets/s", needs: "packets", kind: "drop", series: 1, of: (v) => v.packets[2], more: (v) => share(v.packets[2], v.packets) },
+  { id: "decisions", name: "Decisions", unit: "requests/s", needs: "requests", series: 0, of: (v) => sum(v.decisions), more: (v, { decisions }) => (decisions.p99_us ? `99 % within ${microseconds(decisions.p99_us)}` : "") },
+  { id: "refused", name: "Refused", unit: "requests/s", needs: "requests", kind: "drop", series: 1, of: (v) => v.decisions[1], more: (v) => (sum(v.decisions) ? `${percent(v.decisions[1] / sum(v.decisions))} of decisions` : "") },
 ];
 
-export function tiles(host, history, picture, guards) {
+export function tiles(host, history, picture, there) {
   const now = history.last();
-  for (const tile of TILES.filter((tile) => guards || tile.needs !== "packets")) {
+  for (const tile of TILES.filter((tile) => there[tile.needs])) {
     let node = host.querySelector(`[data-tile=${tile.id}]`);
     if (!node) {
       node = el("article", { class: `tile ${tile.kind ?? ""}`, "data-tile": tile.id },
@@ -59,6 +64,23 @@ export function badges(host, { status, attacks }) {
   host.replaceChildren(...wanted.map(([kind, text]) => el("li", { class: `badge ${kind}` }, text)));
 }
 
+const plain = (one) => `${words(one.kind)} on ${one.target === "host" ? "this host" : `${one.target} ${one.name}`}`;
+
+/** Attacks that go on, each with a way to its report. */
+export function alarm(section, attacks, show) {
+  const going = (attacks ?? []).filter((one) => !one.end);
+  section.hidden = !going.length;
+  if (!going.length) return;
+  section.className = going.every((one) => one.contained) ? "contained" : "";
+  rows(section.querySelector("table"), going.map((one) => ({
+    key: String(one.number),
+    cells: [
+      `Attack ${one.number}${one.contained ? " is contained" : ""}: ${plain(one)}, for ${span(one.seconds)}. ${rate(one.refused_per_second)} packets/s refused, ${rate(one.passed_per_second)} packets/s pass.`,
+      { key: "show", make: () => el("button", { type: "button", onclick: () => show(one.number), "aria-label": `Show attack ${one.number}` }, "Show") },
+    ],
+  })), "");
+}
+
 export function warnings(section, all) {
   const key = JSON.stringify(all);
   if (section.dataset.key === key) return;
@@ -72,8 +94,8 @@ export function reasons(packets) {
   const whole = all.reduce((sum, one) => sum + one.packets_per_second, 0);
   rows(byId("reasons"), all.slice(0, 20).map((one) => {
     const part = one.packets_per_second / whole;
-    const kind = one.verdict === "drop" ? "drop" : "";
-    const cells = [words(one.reason), one.verdict, rate(one.packets_per_second), { key: `${kind}${percent(part)}`, make: () => [bar(part, kind), percent(part)] }];
+    const kind = { drop: "drop", rejected: "drop", reply: "answer" }[one.verdict] ?? "";
+    const cells = [words(one.reason), words(one.verdict), rate(one.packets_per_second), { key: `${kind}${percent(part)}`, make: () => [bar(part, kind), percent(part)] }];
     return { key: `${one.reason}/${one.verdict}`, cells };
   }), "No packets.");
 }
@@ -95,14 +117,16 @@ export function talkers(packets, which, { explain, order, unlocked }) {
     const who = one[name] ?? one.name;
     const address = String(who).split("/")[0];
     const whole = one.passed_packets + one.dropped_packets + (one.replied_packets ?? 0);
+    const answered = one.replied_packets ?? 0;
     const part = whole ? one.dropped_packets / whole : 0;
+    const fate = answered ? `${percent(part)}, ${percent(answered / whole)} answered` : percent(part);
     return {
       key: who,
       cells: [
         { key: `${which}${who}`, make: () => (which === "users" ? who : el("button", { type: "button", class: "link who", title: "Explain", onclick: () => explain(address) }, who)) },
         rate(one.packets_per_second) + (one.error_packets ? ` ± ${rate(one.error_packets / seconds)}` : ""),
         rate(one.bytes_per_second * 8),
-        { key: percent(part), make: () => [bar(part, "drop"), percent(part)] },
+        { key: fate, make: () => [bar(part, "drop"), fate] },
         one.reason ? words(one.reason) : "",
         left(one.limits, which === "users"),
         [one.service, one.port].filter(Boolean).join(", "),
@@ -123,12 +147,13 @@ export function talkers(packets, which, { explain, order, unlocked }) {
 }
 
 export function services(packets, status) {
-  const all = (packets?.services ?? []).map((one) => ({ ...one, all: flow(one.passed).packets_per_second + flow(one.dropped).packets_per_second }));
+  const all = (packets?.services ?? []).map((one) => ({ ...one, all: sum([one.passed, one.replied, one.dropped].map((each) => flow(each).packets_per_second)) }));
   all.sort((a, b) => b.all - a.all || a.service.localeCompare(b.service));
   rows(byId("services"), all.slice(0, 64).map((one) => {
     const trial = status?.services_on_trial?.includes(one.service) ? " (on trial)" : "";
-    const bytes = flow(one.passed).bytes_per_second + flow(one.dropped).bytes_per_second;
-    return { key: `-${one.service}`, cells: [(one.service || "no service") + trial, rate(one.passed.packets_per_second), rate(one.dropped.packets_per_second), rate(bytes * 8), left(one.totals)] };
+    const flows = [one.passed, one.replied, one.dropped].map(flow);
+    const bytes = sum(flows.map((each) => each.bytes_per_second));
+    return { key: `-${one.service}`, cells: [(one.service || "no service") + trial, ...flows.map((each) => rate(each.packets_per_second)), rate(bytes * 8), left(one.totals)] };
   }), "The policy has no services.");
 }
 
