@@ -233,10 +233,15 @@ impl Daemon {
         self.child.wait().expect("wait");
     }
 
+    /// Waits until the daemon has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("wait")
+    }
+
     /// Asks the daemon to stop, and returns its exit status and everything that it logged.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
-        let status = self.child.wait().expect("wait");
+        let status = self.wait();
         self.wait_for_log("released");
         (status, self.log())
     }

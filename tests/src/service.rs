@@ -8,7 +8,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -101,6 +101,11 @@ impl Service {
     /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
         self.daemon.signal(name);
+    }
+
+    /// Waits until the service has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.daemon.wait()
     }
 
     /// The text of its policy file.

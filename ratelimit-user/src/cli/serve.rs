@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -31,7 +31,10 @@ use crate::{
     log, metrics,
     policy::{Policy, address::StoreAddress, changes::changes},
     requests::decision_service::DecisionService,
-    serve::{http, workers::ServedSockets},
+    serve::{
+        http,
+        workers::{ServedSockets, ServingThreads},
+    },
     store::worker::Store,
     web::{
         decisions::DecisionHistory,
@@ -46,7 +49,7 @@ use crate::{
 /// For hosts that guard no interface, for trying a policy, and where the kernel program cannot be loaded. Needs no rights; callers that stay above
 /// their limits are not blocked in the kernel, and the policy needs no `[source]`. `ratelimit run` does this and guards interfaces as well.
 ///
-/// SIGHUP reads the policy again. A broken policy changes nothing.
+/// SIGHUP reads the policy again. A broken policy changes nothing. SIGTERM answers what was asked, ends connections and stops, within 5 s.
 ///
 /// Example: ratelimit serve --policy /etc/ratelimit.toml
 #[derive(Debug, Args)]
@@ -78,9 +81,12 @@ impl Serve {
         let redis = self.store.address()?;
         let runtime = current_thread()?;
         // Taken first: a SIGHUP that comes while sockets are bound must not end the process.
-        let hangup = runtime
-            .block_on(async { signal(SignalKind::hangup()) })
-            .map_err(|error| Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}")))?;
+        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        let signals = runtime
+            .block_on(async { Ok([signal(kinds[0])?, signal(kinds[1])?, signal(kinds[2])?]) })
+            .map_err(|error: io::Error| {
+                Failure::new(ExitCode::Unsupported, format!("cannot take signals: {error}"))
+            })?;
         let loaded =
             config::load_for_requests(&self.policy).map_err(|error| Failure::usage(error.to_string()))?;
         // Held until the process ends. Nothing is kept there: counts of requests end with it.
@@ -110,7 +116,7 @@ impl Serve {
         drop(out);
         let headroom = HeadroomWatch::new(&self.proc, Instant::now());
         let office = ServedPolicy { file: self.policy, redis, policy: loaded.policy, decisions, headroom };
-        runtime.block_on(office.follow(hangup, &threads))
+        runtime.block_on(office.follow(signals, &threads))
     }
 }
 
@@ -126,22 +132,32 @@ struct ServedPolicy {
 }
 
 impl ServedPolicy {
-    /// Reads the policy whenever it is told to, until a thread that answers has ended.
-    async fn follow(mut self, mut hangup: Signal, threads: &[JoinHandle<()>]) -> Result<(), Failure> {
+    /// Reads the policy whenever it is told to, until it is told to stop.
+    async fn follow(mut self, signals: [Signal; 3], threads: &ServingThreads) -> Result<(), Failure> {
+        let [mut hangup, mut interrupt, mut terminate] = signals;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = hangup.recv() => self.reload(),
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
                 _ = look.tick() => {
                     self.headroom.look(Instant::now());
                     self.decisions.engine().set_headroom(self.headroom.is_there());
                 }
             }
-            if threads.iter().any(JoinHandle::is_finished) {
+            if threads.has_failed() {
                 return Err(Failure::new(ExitCode::Unsupported, "a thread that answers has ended"));
             }
         }
+        log::info("stopping: what was asked is answered, connections end; another signal ends at once");
+        tokio::select! {
+            () = threads.drain() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
     }
 
     fn reload(&mut self) {

@@ -79,6 +79,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let leases = LeaseThread::begin(daemon.cell());
         let leases = leases.inspect_err(|_| say_limits_stay(&daemon.host(), &state))?;
         daemon.until_stopped(&mut signals, &state).await?;
+        // Before leases go back: what callers have asked may need them.
+        daemon.front().drain().await;
         // The goodbye may repeat a lease batch that was being sent; a repeated batch counts once.
         leases.end();
         say_goodbye(daemon.cell()).await;

@@ -217,6 +217,13 @@ impl Crowd {
         gone
     }
 
+    /// Closes all connections that are not being answered.
+    pub(super) fn evict_idle(&mut self) {
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            self.dismiss(id);
+        }
+    }
+
     /// Closes all connections whose time is up.
     pub(super) fn let_go(&mut self, now_ms: u64) {
         let is_over =

@@ -158,6 +158,11 @@ impl ConnectionPlaces {
         }
     }
 
+    /// Closes all connections that are not being answered.
+    pub fn evict_idle(&self) {
+        self.crowd().evict_idle();
+    }
+
     fn now_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }

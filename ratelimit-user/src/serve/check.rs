@@ -15,13 +15,19 @@ mod patience;
 mod question;
 mod shown;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use http_body_util::Either;
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap},
+    body::{Body as _, Incoming},
+    header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
@@ -34,7 +40,11 @@ use self::{
     patience::{Pulse, Watched},
     question::Question,
 };
-use super::{door::Door, listener::ClientStream};
+use super::{
+    door::Door,
+    http,
+    listener::{ClientStream, linger},
+};
 use crate::requests::{Outcome, asking::Asking};
 
 /// A request's line and header fields are no longer than this.
@@ -54,9 +64,9 @@ pub fn read_any_question(query: Option<&str>, headers: &HeaderMap, body: &[u8]) 
 /// Answers one connection until it ends, or is given up (`patience`).
 pub async fn serve(stream: ClientStream, door: Door) {
     let pulse = Arc::new(Pulse::default());
-    let visit = Visit { door, pulse: Arc::clone(&pulse) };
+    let visit = Visit { door, pulse: Arc::clone(&pulse), has_unread_body: AtomicBool::new(false) };
     let service = service_fn(|request| visit.respond(request));
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         // Caches must not keep these answers.
         .auto_date_header(false)
         // Answers are short: one copy costs less than a second piece.
@@ -64,11 +74,15 @@ pub async fn serve(stream: ClientStream, door: Door) {
         .max_buf_size(MAX_HEAD)
         .max_header_size(MAX_HEAD)
         .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&pulse))), service);
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        // Callers that leave, or that do not speak HTTP, are of no interest.
-        _ended = connection => {}
-        () = pulse.until_it_stops() => {}
+        ended = &mut connection => ended,
+        () = pulse.until_it_stops() => return,
+    };
+    // The caller may still send: the body of a refused question, or what is no HTTP. What becomes of a caller that leaves is of no interest.
+    if ended.is_err() || visit.is_last() {
+        let mut stream = connection.into_parts().io.into_inner();
+        let _left = Box::pin(linger(&mut stream)).await;
     }
 }
 
@@ -76,25 +90,46 @@ pub async fn serve(stream: ClientStream, door: Door) {
 struct Visit {
     door: Door,
     pulse: Arc<Pulse>,
+    /// Whether the question that is being answered has a body that was not read to its end.
+    has_unread_body: AtomicBool,
 }
 
 impl Visit {
     async fn respond(&self, request: Request<Incoming>) -> Result<Response<dashboard::PageBody>, Infallible> {
         let _busy = self.pulse.begin();
         self.pulse.until_answers_are_read().await;
-        if dashboard::is_here(request.uri().path()) {
-            return Ok(self.dashboard(request).await);
+        self.has_unread_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
+        let mut answer = match dashboard::is_here(request.uri().path()) {
+            true => self.dashboard(request).await,
+            false => self.route_or_trouble(request).await.map(Either::Left),
+        };
+        if self.is_last() {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let answer = self.route(request).await.unwrap_or_else(|trouble| {
+        Ok(answer)
+    }
+
+    /// Whether the connection ends with the answer to the latest question: its body stands between this question and the next, or the service ends.
+    fn is_last(&self) -> bool {
+        self.has_unread_body.load(Ordering::Relaxed) || self.door.draining.has_begun()
+    }
+
+    /// Records that the body of the question was read to its end.
+    fn body_was_read(&self) {
+        self.has_unread_body.store(false, Ordering::Relaxed);
+    }
+
+    async fn route_or_trouble(&self, request: Request<Incoming>) -> HttpAnswer {
+        self.route(request).await.unwrap_or_else(|trouble| {
             if trouble.is_senseless() {
                 self.door.decisions.complain(&trouble.detail);
             }
             trouble.into_answer()
-        });
-        Ok(answer.map(Either::Left))
+        })
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<HttpAnswer, Trouble> {
+        http::require_host(&request).map_err(Trouble::bad)?;
         let path = request.uri().path();
         let is_open = matches!(path, "/healthz" | "/readyz");
         match path {
@@ -188,6 +223,7 @@ impl Visit {
             self.admit_change(errand, &head.headers)?;
         }
         let text = batch::read(body).await?;
+        self.body_was_read();
         let origin = |claimed| forwarded::origin(&self.door, claimed, &head.headers);
         batch::answer(&self.door.decisions, errand, &text, origin).await
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{credentials::Token, grpc::rlqs::Quotas, listener::Peer};
+use super::{credentials::Token, drain::Draining, grpc::rlqs::Quotas, listener::Peer};
 use crate::{
     places::{Common, Guest},
     requests::decision_service::DecisionService,
@@ -34,6 +34,8 @@ pub struct Door {
     pub is_shown: bool,
     /// The place of the connection.
     pub guest: Arc<Guest>,
+    /// Whether the service ends.
+    pub draining: Draining,
 }
 
 impl Door {

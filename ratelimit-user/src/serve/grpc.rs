@@ -107,7 +107,9 @@ pub async fn serve(stream: ClientStream, door: Door) {
     let backlog = Backlog::new(Arc::clone(&door.guest), Arc::clone(&door.streams));
     let unread = backlog.hold(0);
     let (calls, life) = (Vec::new(), Life::Heard);
-    let mut session = GrpcSession { connection, door, calls, backlog, unread, tick, pings, life };
+    let is_dismissed = false;
+    let mut session =
+        GrpcSession { connection, door, calls, backlog, unread, tick, pings, life, is_dismissed };
     poll_fn(|cx| session.poll(cx)).await;
 }
 
@@ -122,6 +124,8 @@ struct GrpcSession {
     tick: Interval,
     pings: PingPong,
     life: Life,
+    /// Whether the other end was told that the service ends.
+    is_dismissed: bool,
 }
 
 /// Whether the other end is there.
@@ -138,6 +142,10 @@ enum Life {
 impl GrpcSession {
     /// Works on the connection. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_dismissed && self.door.draining.has_begun() {
+            self.is_dismissed = true;
+            self.connection.graceful_shutdown();
+        }
         loop {
             // Reads what has come, and writes what was answered.
             match self.connection.poll_accept(cx) {
@@ -200,8 +208,9 @@ impl GrpcSession {
                 let (decisions, quotas) = (Arc::clone(&self.door.decisions), Arc::clone(&self.door.quotas));
                 // As long as a proxy holds quotas its connection is in use, however rarely it reports.
                 let Some(busy) = self.door.guest.begin() else { return };
+                let draining = self.door.draining.clone();
                 tokio::spawn(async move {
-                    rlqs::converse(decisions, quotas, body, respond, backlog).await;
+                    rlqs::converse(decisions, quotas, body, respond, backlog, draining).await;
                     drop((busy, open));
                 });
             }

@@ -1,18 +1,19 @@
 //! The HTTP listener: metrics for Prometheus.
 
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    header::CONTENT_TYPE,
+    Method, Request, Response, StatusCode, Version,
+    body::{Body as _, Bytes, Incoming},
+    header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
+use super::listener::linger;
 use crate::{
     places::{ConnectionPlaces, Guest, PlaceRules},
     web::metrics_source::MetricsSource,
@@ -50,13 +51,13 @@ pub async fn serve(listener: TcpListener, source: MetricsSource) {
         let guest = Arc::clone(place.guest());
         place.host(async move {
             let service = service_fn(|request| respond(request, source.clone(), Arc::clone(&guest)));
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            let mut connection = pin!(connection);
-            if tokio::time::timeout(PATIENCE, connection.as_mut()).await.is_err() {
+            let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            if tokio::time::timeout(PATIENCE, &mut connection).await.is_err() {
                 // A request that is being answered still gets its answer, with a word that the connection ends.
-                connection.as_mut().graceful_shutdown();
-                let _gone = tokio::time::timeout(LAST_ANSWER, connection).await;
+                Pin::new(&mut connection).graceful_shutdown();
+                let _gone = tokio::time::timeout(LAST_ANSWER, &mut connection).await;
             }
+            let _left = linger(&mut connection.into_parts().io.into_inner()).await;
         });
     }
 }
@@ -69,22 +70,44 @@ async fn respond(
     guest.is_proven_now();
     // A scraper that has lost its place is about to be hung up on.
     let Some(_answering) = guest.begin() else { return std::future::pending().await };
+    let has_body = !request.body().is_end_stream();
+    let mut response = answer(request, source).await;
+    if has_body {
+        // A body that is not read stands between this request and the next.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+async fn answer(request: Request<Incoming>, source: MetricsSource) -> Response<Full<Bytes>> {
+    if let Err(problem) = require_host(&request) {
+        return text(StatusCode::BAD_REQUEST, format!("{problem}\n"));
+    }
     if request.uri().path() != "/metrics" {
-        return Ok(text(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n".into()));
+        return text(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n".into());
     }
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".into()));
+        return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n".into());
     }
-    Ok(match source.metrics().await {
+    match source.metrics().await {
         Ok(body) => text(StatusCode::OK, body),
         Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
-    })
+    }
+}
+
+/// Requires the one Host field that HTTP/1.1 wants. Of two fields, two servers could read different ones.
+pub(super) fn require_host<B>(request: &Request<B>) -> Result<(), &'static str> {
+    match request.headers().get_all(HOST).iter().count() {
+        0 if request.version() == Version::HTTP_11 => Err("the Host field is missing; HTTP/1.1 needs one"),
+        0 | 1 => Ok(()),
+        _ => Err("there is more than one Host field; send one"),
+    }
 }
 
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static(prometheus::TEXT_FORMAT);
+    let kind = HeaderValue::from_static(prometheus::TEXT_FORMAT);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

@@ -12,9 +12,11 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    time::timeout,
 };
 use tokio_rustls::server::TlsStream;
 
@@ -27,9 +29,12 @@ use crate::policy::{ListenEndpoint, SocketRights};
 /// How long a caller may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The most connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: i32 = 1024;
 /// Silence after which the kernel checks whether the other end still exists, so that hosts that are gone do not keep their places.
 const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Bytes that are read and thrown away, for at most [`LINGER`], after the last answer of a connection.
+const LINGER_BYTES: u64 = 1024 * 1024;
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A socket that is bound, before any thread has it.
 #[derive(Debug)]
@@ -123,6 +128,14 @@ impl Bound {
         }
     }
 
+    /// Refuses connections from now on, also where other processes have the socket.
+    pub fn close(&self) {
+        let _closed = match &self.socket {
+            BoundSocket::Tcp(listener) => shutdown(listener, Shutdown::Read),
+            BoundSocket::Unix(listener, _) => shutdown(listener, Shutdown::Read),
+        };
+    }
+
     /// The endpoint that is listened on.
     pub fn endpoint(&self) -> &ListenEndpoint {
         &self.endpoint
@@ -166,7 +179,7 @@ impl Listener {
         async move {
             match (tls, stream) {
                 (Some(tls), ClientStream::Tcp(stream)) => {
-                    let agreed = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
+                    let agreed = timeout(HANDSHAKE, tls.accept(stream)).await;
                     let slow = || io::Error::new(io::ErrorKind::TimedOut, "TLS was not agreed on in time");
                     Ok(ClientStream::Tls(Box::new(agreed.map_err(|_| slow())??)))
                 }
@@ -174,6 +187,14 @@ impl Listener {
             }
         }
     }
+}
+
+/// Closes the sending side, and throws away what the caller still sends for a moment: closing at once would take the last answer from it.
+pub(super) async fn linger(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut rest = stream.take(LINGER_BYTES);
+    timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await??;
+    Ok(())
 }
 
 impl AsyncRead for ClientStream {

@@ -7,6 +7,7 @@ pub mod check;
 pub mod credentials;
 pub(crate) mod descriptors;
 pub mod door;
+pub mod drain;
 pub mod grpc;
 pub mod http;
 pub mod listener;

@@ -31,7 +31,10 @@ use self::{
     session::{After, Called, Session},
     transaction::{Part, Transaction},
 };
-use super::{door::Door, listener::ClientStream};
+use super::{
+    door::Door,
+    listener::{ClientStream, linger},
+};
 use crate::{
     places::UNFINISHED,
     requests::{
@@ -54,10 +57,6 @@ const MAX_UNPROVEN_FRAME: usize = 4 * 1024;
 const READ_WHILE_HELD: usize = 1024;
 /// How long a caller may take no byte of its answers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that are read and thrown away, for at most [`LINGER`], after a caller was told that it makes no sense: closing at once would take the answer
-/// from it.
-const LINGER_BYTES: u64 = 1024 * 1024;
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Answers one connection until it ends.
 pub async fn serve(stream: ClientStream, door: Door) {
@@ -131,8 +130,11 @@ impl RespConnection {
                 Pause::Refuse => {
                     self.send(&scratch.output).await?;
                     drop(scratch);
-                    return self.linger().await;
+                    return linger(&mut self.stream).await;
                 }
+            }
+            if !self.whole && self.session.door.draining.has_begun() {
+                return linger(&mut self.stream).await;
             }
         }
     }
@@ -217,14 +219,6 @@ impl RespConnection {
             ClientStream::Tls(stream) => timeout(PATIENCE, stream.flush()).await?,
             ClientStream::Tcp(_) | ClientStream::Unix(_) => Ok(()),
         }
-    }
-
-    /// Closes the sending side, and throws away what the caller still sends for a moment.
-    async fn linger(&mut self) -> io::Result<()> {
-        self.stream.shutdown().await?;
-        let mut rest = (&mut self.stream).take(LINGER_BYTES);
-        timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await??;
-        Ok(())
     }
 }
 

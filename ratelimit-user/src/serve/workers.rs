@@ -1,20 +1,25 @@
 //! Threads that answer. Each has a runtime of its own and takes connections from every socket: no connection goes from one thread to another.
 
 use std::{
+    future::pending,
     io,
     os::fd::OwnedFd,
+    pin::pin,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use futures_util::FutureExt as _;
 
 use super::{
     check,
     credentials::Credentials,
     descriptors,
     door::Door,
+    drain::{Drain, Draining},
     grpc::{self, rlqs::Quotas},
-    listener::{Bound, ClientStream, Listener, Peer},
+    listener::{BACKLOG, Bound, ClientStream, Listener, Peer},
     protocol::ServedProtocol,
     resp,
 };
@@ -48,6 +53,25 @@ pub struct ServedSockets {
     quotas: Arc<Quotas>,
     /// Room for streams of gRPC that all connections share.
     streams: Arc<Common>,
+}
+
+/// Threads that answer on sockets.
+#[derive(Debug)]
+pub struct ServingThreads {
+    threads: Vec<JoinHandle<()>>,
+    drain: Drain,
+}
+
+impl ServingThreads {
+    /// Whether a thread has ended, which none of them should.
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Stops to accept connections, answers what was asked, and closes all connections, within seconds.
+    pub async fn drain(&self) {
+        self.drain.run().await;
+    }
 }
 
 impl ServedSockets {
@@ -106,30 +130,32 @@ impl ServedSockets {
         self.bound.is_empty()
     }
 
-    /// Starts the threads. They end with the process.
+    /// Starts the threads. They go on until the process ends.
     pub fn serve(
         self,
         decisions: &Arc<DecisionService>,
         gallery: &Gallery,
         policy: &Policy,
-    ) -> io::Result<Vec<JoinHandle<()>>> {
+    ) -> io::Result<ServingThreads> {
         if self.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ServingThreads { threads: Vec::new(), drain: Drain::new(Vec::new()) });
         }
         let threads = threads(policy);
         let places = self.places(threads);
         self.credentials.clone().follow(Arc::clone(decisions))?;
+        let drain = Drain::new(places.iter().map(|(_, places)| Arc::clone(places)).collect());
         let sockets = Arc::new(self);
         let start = |n: usize| {
             let (sockets, decisions, gallery) =
                 (Arc::clone(&sockets), Arc::clone(decisions), gallery.clone());
-            let (places, is_first) = (places.clone(), n == 0);
+            let (places, draining, is_first) = (places.clone(), drain.subscribe(), n == 0);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            thread::Builder::new()
-                .name(format!("answers-{n}"))
-                .spawn(move || runtime.block_on(sockets.work(decisions, &gallery, &places, is_first)))
+            thread::Builder::new().name(format!("answers-{n}")).spawn(move || {
+                runtime.block_on(sockets.work(decisions, gallery, &places, draining, is_first))
+            })
         };
-        (0..threads).map(start).collect()
+        let threads = (0..threads).map(start).collect::<io::Result<_>>()?;
+        Ok(ServingThreads { threads, drain })
     }
 
     /// Makes the places of every protocol that is spoken, as many as there are descriptors for.
@@ -154,16 +180,17 @@ impl ServedSockets {
     }
 
     async fn work(
-        &self,
+        self: Arc<Self>,
         decisions: Arc<DecisionService>,
-        gallery: &Gallery,
+        gallery: Gallery,
         places: &[(ServedProtocol, Arc<ConnectionPlaces>)],
+        draining: Draining,
         is_first: bool,
     ) {
-        let mut tasks = tokio::task::JoinSet::new();
+        let mut accepting = tokio::task::JoinSet::new();
         if is_first {
             for (_, places) in places {
-                tasks.spawn(Arc::clone(places).look_after());
+                tokio::spawn(Arc::clone(places).look_after());
             }
         }
         // Operators show their token over HTTP. Where nobody listens for HTTP, there is no operator's token.
@@ -178,6 +205,8 @@ impl ServedSockets {
             let gallery = gallery.clone();
             let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
             let streams = Arc::clone(&self.streams);
+            let leaving = draining.clone();
+            let draining = draining.clone();
             let door = move |peer: Peer, guest: Arc<Guest>| {
                 let viewer_token = token.clone();
                 // A socket in the file system has rights instead of a token.
@@ -186,6 +215,7 @@ impl ServedSockets {
                 let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
                 let streams = Arc::clone(&streams);
                 let (operator_token, gallery) = (operator_token.clone(), Some(gallery.clone()));
+                let draining = draining.clone();
                 Door {
                     decisions,
                     token,
@@ -197,11 +227,17 @@ impl ServedSockets {
                     peer,
                     is_shown,
                     guest,
+                    draining,
                 }
             };
-            tasks.spawn(accept(listener, *protocol, places, door));
+            accepting.spawn(accept(listener, *protocol, places, leaving, door));
         }
-        while tasks.join_next().await.is_some() {}
+        while accepting.join_next().await.is_some() {}
+        self.bound.iter().for_each(|(_, bound)| bound.close());
+        // The files of sockets go with the last thread's share, and the service does not end before that.
+        drop(self);
+        drop(draining);
+        pending().await
     }
 }
 
@@ -223,17 +259,15 @@ fn rules(protocol: ServedProtocol, own: usize, all: usize) -> PlaceRules {
     PlaceRules { own, unproven: MAX_UNPROVEN.min(all / 2).max(1), first, idle, grace: GRACE }
 }
 
+/// Accepts connections until the service ends.
 async fn accept(
     listener: Listener,
     protocol: ServedProtocol,
     places: Arc<ConnectionPlaces>,
+    draining: Draining,
     door: impl Fn(Peer, Arc<Guest>) -> Door,
 ) {
-    loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(BREATHER).await;
-            continue;
-        };
+    let host = async |stream, peer| {
         // Only now, when a caller is there, may somebody else lose a place for it.
         let place = places.enter().await;
         let door = door(peer, Arc::clone(place.guest()));
@@ -243,6 +277,23 @@ async fn accept(
                 converse(protocol, stream, door).await;
             }
         });
+    };
+    let mut leaving = pin!(draining.begun());
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut leaving => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => host(stream, peer).await,
+            Err(_) => tokio::time::sleep(BREATHER).await,
+        }
+    }
+    // Callers that wait to be accepted have asked, too.
+    for _ in 0..BACKLOG {
+        let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { return };
+        host(stream, peer).await;
     }
 }
 

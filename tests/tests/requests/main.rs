@@ -3,6 +3,7 @@
 mod cluster;
 mod daemon;
 mod dashboard;
+mod drain;
 mod front;
 mod grpc;
 mod http;

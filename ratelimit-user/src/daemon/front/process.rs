@@ -41,7 +41,10 @@ use crate::{
     policy::address::StoreAddress,
     requests::decision_service::DecisionService,
     secret_file::{self, FileReader, TokenDigest},
-    serve::{descriptors, http, workers::ServedSockets},
+    serve::{
+        descriptors, http,
+        workers::{ServedSockets, ServingThreads},
+    },
     stamp::Stamp,
     store::{lease_batch::Keys, worker::Store},
     web::{
@@ -205,6 +208,7 @@ struct Serving {
     decisions: Arc<DecisionService>,
     redis: Option<StoreAddress>,
     renewal: Option<LeaseRenewal>,
+    threads: ServingThreads,
     /// Descriptors that stay open as long as this process lives.
     _locks: Vec<OwnedFd>,
 }
@@ -218,7 +222,7 @@ impl FrontService {
             };
         }
         let too_early = || Failure::new(ExitCode::Unsupported, "the front process has not begun");
-        let Some(Serving { decisions, redis, renewal, .. }) = self.serving.get() else {
+        let Some(Serving { decisions, redis, renewal, threads, .. }) = self.serving.get() else {
             return FrontAnswers::Failed(too_early());
         };
         match question {
@@ -251,6 +255,10 @@ impl FrontService {
                 Some(renewal) => renewal.reset(&keys, deadline).await,
                 None => FrontAnswers::Failed(too_early()),
             },
+            HostAsks::Drain => {
+                threads.drain().await;
+                FrontAnswers::Done
+            }
             HostAsks::Post { posting, patience } => FrontAnswers::Posted(posting.send(patience).await),
         }
     }
@@ -304,10 +312,10 @@ impl FrontService {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
             tokio::spawn(http::serve(listener, metrics.clone()));
         }
-        sockets.serve(&decisions, &gallery, &policy).map_err(failed)?;
+        let threads = sockets.serve(&decisions, &gallery, &policy).map_err(failed)?;
         confinement::hide();
         descriptors::settle();
-        let _twice = self.serving.set(Serving { decisions, redis, renewal, _locks: locks });
+        let _twice = self.serving.set(Serving { decisions, redis, renewal, threads, _locks: locks });
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     daemon::state::version::PolicyVersion,
     failure::Failure,
     requests::status::RequestsStatus,
+    serve::drain,
     store::round_trip::RoundTrip,
 };
 
@@ -148,6 +149,11 @@ impl Front {
     ) -> Option<FrontAnswers> {
         let line = open(&self.0.line).clone()?;
         tokio::time::timeout(patience, line.ask(question)).await.ok().flatten()
+    }
+
+    /// Lets the front answer what was asked and close its connections, within seconds.
+    pub(in crate::daemon) async fn drain(&self) {
+        let _late = self.ask(HostAsks::Drain, drain::MOST + TO_REPORT).await;
     }
 
     /// Returns the round trip of the store, as it was last measured.

@@ -42,6 +42,8 @@ pub(in crate::daemon) enum HostAsks {
     Exchange { lines: Vec<Line>, gossip: Option<GossipText>, timing: Timing, deadline: Duration },
     /// Resets store records.
     Reset { keys: Vec<String>, deadline: Duration },
+    /// Tells the front to answer what was asked and to close its connections, because the daemon ends.
+    Drain,
     /// Sends a message of a webhook.
     Post { posting: Box<Posting>, patience: Duration },
 }

@@ -27,7 +27,7 @@ use crate::{
     control::protocol::{MOST_LISTED, Order, Reply},
     failure::ExitCode,
     places::Busy,
-    serve::credentials::Token,
+    serve::{credentials::Token, drain::Draining, http},
     web::{
         asset::{Asset, BELOW, PAGE},
         gallery::{Gallery, MAX_VIEWERS, Viewer},
@@ -104,6 +104,7 @@ impl Visit {
     }
 
     async fn dashboard_or_trouble(&self, request: Request<Incoming>) -> Result<Response<PageBody>, Trouble> {
+        http::require_host(&request).map_err(Trouble::bad)?;
         let Some(gallery) = self.door.gallery.clone() else {
             return Err(Trouble::path(request.uri().path()));
         };
@@ -153,7 +154,9 @@ impl Visit {
                 }
                 let token = request.headers().get(AUTHORIZATION).and_then(|field| bearer(field.as_bytes()));
                 let token = token.map(|token| String::from_utf8_lossy(token).into_owned());
-                let order = order::read(&read(request.into_body()).await?, from)?;
+                let text = read(request.into_body()).await?;
+                self.body_was_read();
+                let order = order::read(&text, from)?;
                 told(gallery.order(order, from, token).await)
             }
             "stream" | "explain" | "attack" | "lists" | "history" => {
@@ -167,9 +170,7 @@ impl Visit {
 
     /// Returns the host name that the caller asks under. Where callers show nothing, it must be a name that no other site can have.
     fn own_host(&self, headers: &HeaderMap) -> Result<Option<String>, Trouble> {
-        // Two fields could contradict each other, so they count as none.
-        let mut hosts = headers.get_all(HOST).iter();
-        let host = hosts.next().filter(|_| hosts.next().is_none()).and_then(|host| host.to_str().ok());
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let own = host.is_some_and(guard::is_own_name);
         if own || self.door.is_shown {
             return Ok(host.map(str::to_owned));
@@ -206,7 +207,7 @@ impl Visit {
         Trouble::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// Streams pictures until the caller hangs up, reads too slowly, or its token is no longer the right one.
+    /// Streams pictures until the caller hangs up, reads too slowly, its token is no longer the right one, or the service ends.
     fn stream(
         &self,
         gallery: &Gallery,
@@ -234,6 +235,7 @@ impl Visit {
                 .flatten()
                 .map(|token| (Arc::clone(token), token.generation()))
                 .collect(),
+            draining: self.door.draining.clone(),
             _answering: answering,
             _held: self.pulse.hold(),
         };
@@ -253,6 +255,8 @@ struct Viewing {
     viewer: Viewer,
     /// The tokens that a caller could show, and the generation of each when the stream began.
     tokens: Vec<(Arc<Token>, u64)>,
+    /// Whether the service ends, and the stream with it.
+    draining: Draining,
     /// Keeps the place of the connection.
     _answering: Busy,
     /// Keeps the connection from counting as idle.
@@ -265,7 +269,8 @@ impl Viewing {
             Ok(event) => event?,
             Err(_) => Bytes::from_static(b": nothing new\n\n"),
         };
-        self.tokens.iter().all(|(token, generation)| token.generation() == *generation).then_some(event)
+        let is_admitted = self.tokens.iter().all(|(token, generation)| token.generation() == *generation);
+        (is_admitted && !self.draining.has_begun()).then_some(event)
     }
 }
 

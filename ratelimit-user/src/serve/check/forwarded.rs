@@ -83,7 +83,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{config, places::Guest, requests::decision_service::DecisionService};
+    use crate::{config, places::Guest, requests::decision_service::DecisionService, serve::drain::Drain};
 
     #[test]
     fn an_address_can_be_blocked_only_if_somebody_answers_for_it() {
@@ -116,6 +116,7 @@ mod tests {
                 peer,
                 is_shown,
                 guest: Guest::anybody(),
+                draining: Drain::new(Vec::new()).subscribe(),
             };
             let expected = CallerOrigin { ip: Some(ip.parse().unwrap()), vouched };
             assert_eq!(origin(&door, Some(named), &HeaderMap::new()), expected, "{peer:?} {is_shown}");

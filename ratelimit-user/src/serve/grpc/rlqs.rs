@@ -20,7 +20,7 @@ use super::{
             QuotaStrategy, Strategy, TokenBucket, UsageReports,
         },
     },
-    status::GrpcStatus,
+    status::{Code, GrpcStatus},
 };
 use crate::requests::{
     Decision, Outcome,
@@ -31,6 +31,7 @@ use crate::requests::{
         proxy_quota::{LIFE_S, ProxyQuota, QuotaPlan},
     },
 };
+use crate::serve::drain::Draining;
 
 /// A bucket in a domain.
 type Key = (String, BucketId);
@@ -68,13 +69,14 @@ enum QuotaLeft {
     Empty(u64),
 }
 
-/// Talks to one proxy until it ends.
+/// Talks to one proxy until it or the service ends.
 pub async fn converse(
     decisions: Arc<DecisionService>,
     quotas: Arc<Quotas>,
     body: RecvStream,
     mut respond: SendResponse<Bytes>,
     backlog: Arc<Backlog>,
+    draining: Draining,
 ) {
     let Ok(mut stream) = framing::begin(&mut respond) else { return };
     let mut reports = MessageReader::new(body, MAX_STREAMED);
@@ -82,7 +84,12 @@ pub async fn converse(
     let (domain, accounts) = (String::new(), HashMap::new());
     let mut conversation = Conversation { decisions, quotas, domain, accounts, started: Instant::now() };
     let status = loop {
-        let answer = match reports.next(&mut share).await {
+        let report = tokio::select! {
+            biased;
+            report = reports.next(&mut share) => report,
+            () = draining.begun() => break GrpcStatus::new(Code::Unavailable, "the service ends; open another stream"),
+        };
+        let answer = match report {
             Ok(Piece::Message(message)) => conversation.answer(message).await,
             Ok(Piece::End) => break GrpcStatus::OK,
             Ok(Piece::Gone) => return,
@@ -263,7 +270,7 @@ async fn standing(decisions: &DecisionService, question: &DescriptorQuery<'_>) -
             QuotaLeft::Empty(retry_us.map_or(LIFE_S, |retry_us| retry_us.div_ceil(1_000_000)))
         }
     };
-    match decisions.check(&question.request(), Asking::Peeking, seen).await {
+    match decisions.check(&question.request().costing(1), Asking::Peeking, seen).await {
         Ok(standing) => standing,
         // A bucket that makes no sense as a question is given nothing.
         Err(bad) => {
@@ -287,8 +294,8 @@ async fn give_back(decisions: &DecisionService, question: &DescriptorQuery<'_>, 
     }
 }
 
-/// Charges what was used without having been assigned, as far as there is something left to charge.
-async fn charge(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut used: u64) {
+/// Charges what was used without a question before, as far as there is something left to charge.
+pub(super) async fn charge(decisions: &DecisionService, question: &DescriptorQuery<'_>, mut used: u64) {
     while used > 0 {
         match reserve(decisions, question, used).await {
             0 => return,

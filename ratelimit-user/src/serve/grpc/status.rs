@@ -21,6 +21,8 @@ pub enum Code {
     ResourceExhausted = 8,
     /// There is no such method.
     Unimplemented = 12,
+    /// The service ends; another connection may find another.
+    Unavailable = 14,
     /// The caller has not shown who it is.
     Unauthenticated = 16,
 }

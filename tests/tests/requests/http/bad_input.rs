@@ -1,6 +1,11 @@
 //! Questions that make no sense: a sentence about what is wrong, and nothing is counted.
 
-use ratelimit_tests::service::Service;
+use std::net::TcpStream;
+
+use ratelimit_tests::{
+    redis::free_port,
+    service::{Client, Service},
+};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"1/hour\"]\n[[api]]\nname = \"by-ip\"\nkey = [\"ip\"]\nlimits = [\"1/hour\"]\n";
 
@@ -86,4 +91,28 @@ fn bytes_that_are_no_http_end_the_connection_and_nothing_else() {
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
     }
     assert_eq!(service.get("/v1/check?api=a&user=ann").status, 200);
+}
+
+#[test]
+fn a_request_names_one_host() {
+    let metrics = free_port();
+    let service = Service::start_listening(POLICY, &format!("metrics = \"127.0.0.1:{metrics}\""));
+    let scraped = ("127.0.0.1".to_owned(), metrics);
+    let asked = (service.http.ip().to_string(), service.http.port());
+    for (address, target) in [(&asked, "/healthz"), (&asked, "/"), (&scraped, "/metrics")] {
+        for (version, hosts, status) in [
+            ("1.1", "Host: localhost\r\n", 200),
+            ("1.1", "", 400),
+            ("1.1", "Host: localhost\r\nHost: localhost\r\n", 400),
+            ("1.0", "Host: localhost\r\nhost: other\r\n", 400),
+        ] {
+            let stream = TcpStream::connect((address.0.as_str(), address.1)).expect("connect");
+            let mut client = Client::new(stream);
+            client.send(format!("GET {target} HTTP/{version}\r\n{hosts}\r\n").as_bytes());
+            assert_eq!(client.receive().status, status, "{target} HTTP/{version} {hosts:?}");
+        }
+    }
+    let mut old = service.connect();
+    old.send(b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert_eq!(old.receive().status, 200, "HTTP/1.0 has no such field");
 }

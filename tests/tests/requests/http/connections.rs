@@ -1,12 +1,18 @@
-//! Connections that nobody uses, or uses badly, and those beside them.
+//! Connections that nobody uses, or uses badly, and those beside them; how connections end.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     io::{ErrorKind, Read as _, Write as _},
     net::TcpStream,
+    process::Command,
     time::{Duration, Instant},
 };
 
-use ratelimit_tests::{redis::wait_for, service::Service};
+use ratelimit_tests::{
+    redis::{free_port, wait_for},
+    service::{Client, Service},
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 const POLICY: &str = "[[api]]\nname = \"a\"\nlimits = [\"1000000/s\"]\n";
@@ -103,5 +109,100 @@ fn questions_that_come_at_once_are_answered_in_their_order() {
             reply.field("ratelimit").unwrap().split(';').nth(1),
             Some(format!("r={}", 5_000 - nth).as_str())
         );
+    }
+}
+
+/// A service with tokens, which also answers scrapers.
+fn guarded() -> (Service, u16) {
+    let file = std::env::temp_dir().join(format!("ratelimit-body-token-{}", std::process::id()));
+    fs::write(&file, "a-token-for-those-who-ask\n").expect("write the token");
+    let port = free_port();
+    let listen = format!("token_file = \"{}\"\nmetrics = \"127.0.0.1:{port}\"", file.display());
+    let service = Service::start_listening(POLICY, &listen);
+    fs::remove_file(&file).expect("remove the token");
+    (service, port)
+}
+
+/// The body comes when the answer is there already, and is longer than what the kernel takes without a reader.
+#[test]
+fn a_refused_body_in_a_later_packet_harms_no_answer() {
+    let (guarded, metrics) = guarded();
+    let open = Service::start(POLICY);
+    let scraped = format!("127.0.0.1:{metrics}").parse().expect("an address");
+    let body = vec![b'x'; 300_000];
+    for (address, request, status) in [
+        (guarded.http, "POST /v1/check", 401),
+        (open.http, "POST /v1/reset", 403),
+        (open.http, "POST /v1/nothing", 404),
+        (open.http, "PUT /v1/check", 405),
+        (open.http, "POST /dashboard/stream", 405),
+        (open.http, "GET /v1/check?user=ann&api=a", 200),
+        (scraped, "POST /metrics", 405),
+        (scraped, "POST /elsewhere", 404),
+    ] {
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        let mut client = Client::new(stream);
+        client.send(
+            format!("{request} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n", body.len())
+                .as_bytes(),
+        );
+        let answer = client.receive();
+        assert_eq!((answer.status, answer.field("connection")), (status, Some("close")), "{request}");
+        client.stream().write_all(&body).unwrap_or_else(|error| panic!("{request}: {error}"));
+        let mut end = [0];
+        assert_eq!(client.stream().read(&mut end).ok(), Some(0), "{request}: closed in order");
+    }
+    // A body that was read is in nobody's way.
+    let mut client = open.connect();
+    for _ in 0..2 {
+        let answer = client.post("/v1/check", "{\"user\":\"ann\",\"api\":\"a\"}");
+        assert_eq!((answer.status, answer.field("connection")), (200, None));
+    }
+}
+
+/// Python sends a body in a packet of its own, and believes what an answer says of its connection.
+#[test]
+fn a_client_that_is_refused_with_a_body_asks_on() {
+    let (guarded, _) = guarded();
+    let script = "import http.client, sys\n\
+                  host = http.client.HTTPConnection(sys.argv[1], timeout=10)\n\
+                  for n in range(40):\n\
+                  \x20   host.request('POST', ['/v1/check', '/v1/refund'][n % 2], body=b'x' * (1 + n * 1000))\n\
+                  \x20   answer = host.getresponse()\n\
+                  \x20   answer.read()\n\
+                  \x20   print(answer.status)\n";
+    let asked = Command::new("python3").args(["-c", script, &guarded.http.to_string()]).output();
+    let asked = asked.expect("python3");
+    let said = String::from_utf8_lossy(&asked.stdout);
+    assert_eq!(said, "401\n".repeat(40), "{}", String::from_utf8_lossy(&asked.stderr));
+}
+
+/// The descriptors that each thread of a service waits for, by its epoll instance.
+fn waited_for(service: &Service) -> BTreeMap<u32, usize> {
+    let process = format!("/proc/{}", service.pid());
+    let numbers = fs::read_dir(format!("{process}/fd")).expect("the service runs").flatten();
+    let numbers = numbers.filter_map(|file| file.file_name().to_str()?.parse().ok());
+    let count = |number: u32| {
+        let kind = fs::read_link(format!("{process}/fd/{number}")).ok()?;
+        let text = fs::read_to_string(format!("{process}/fdinfo/{number}")).ok()?;
+        kind.to_str()?.ends_with("[eventpoll]").then(|| (number, text.matches("tfd:").count()))
+    };
+    numbers.filter_map(count).collect()
+}
+
+#[test]
+fn connections_are_spread_evenly_over_threads() {
+    let service = Service::start(&format!("{POLICY}[requests]\nthreads = 4\n"));
+    for address in [service.http, service.grpc, service.resp] {
+        let before = waited_for(&service);
+        let connect = |_| TcpStream::connect(address).expect("connect");
+        let connections: Vec<TcpStream> = (0..32).map(connect).collect();
+        let spread = wait_for("connections that threads have", || {
+            let more = waited_for(&service).into_iter().map(|(thread, now)| now - before[&thread]);
+            let more: Vec<usize> = more.filter(|more| *more > 0).collect();
+            (more.iter().sum::<usize>() == connections.len()).then_some(more)
+        });
+        assert_eq!(spread, [8; 4], "{address}");
     }
 }
