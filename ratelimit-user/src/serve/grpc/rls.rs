@@ -1,7 +1,7 @@
 //! Envoy's rate limit service: may this request pass, by all of its descriptors?
 //!
 //! All descriptors of a request are charged, or none: a descriptor that refuses costs the others nothing. A descriptor whose own hits are 0 is charged
-//! nothing.
+//! nothing. A request whose descriptors all have hits of their own tells what an answer has cost that went out: it is charged as far as there is something left.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +14,7 @@ use super::{
         self, Descriptor, DescriptorStatus, HeaderMessage, LimitCode, RateLimit, RateLimitRequest,
         RateLimitResponse, RateUnit, text,
     },
+    rlqs,
     status::GrpcStatus,
 };
 use crate::requests::{
@@ -103,17 +104,26 @@ async fn findings(
         let message = format!("{} descriptors; use 1 to {MAX_DESCRIPTORS}", asked.descriptors.len());
         return Err(GrpcStatus::invalid(message));
     }
-    match &asked.descriptors[..] {
-        [only] => {
-            let (question, asking) = question(domain, only, asked.hits_addend, vouched)?;
-            Ok(vec![ask(decisions, &question, asking).await?])
-        }
-        several => {
-            let read = |one| question(domain, one, asked.hits_addend, vouched);
-            let questions = several.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-            all_or_none(decisions, &questions).await
+    let is_late = is_late(&asked.descriptors);
+    // Nobody was refused where a late charge does not fit, so no address is blocked for it.
+    let read = |one| question(domain, one, asked.hits_addend, vouched && !is_late);
+    let questions = asked.descriptors.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let findings = match &questions[..] {
+        [(only, asking)] => vec![ask(decisions, only, *asking).await?],
+        several => all_or_none(decisions, several).await?,
+    };
+    if is_late && findings.iter().any(|finding| !finding.outcome.is_served()) {
+        for (question, _) in &questions {
+            rlqs::charge(decisions, question, question.request().cost).await;
         }
     }
+    Ok(findings)
+}
+
+/// Whether descriptors tell what an answer has cost. Envoy gives a descriptor hits of its own where the route says how to read them, which with
+/// `apply_on_stream_done` is from the answer. The protocol has no word for it.
+fn is_late(descriptors: &[Descriptor]) -> bool {
+    descriptors.iter().all(|of| of.hits_addend.as_ref().is_some_and(|own| own.value > 0))
 }
 
 /// Gives back what those descriptors of a question (`paid`) were charged whose caller has not waited for its turn.
@@ -302,6 +312,32 @@ mod tests {
         let fields = response.response_headers_to_add.iter();
         let fields = fields.map(|HeaderMessage { key, value }| (text(key), text(value))).collect();
         (answer, fields)
+    }
+
+    /// A question about an address, with hits of its own or without.
+    fn question_from(ip: &'static str, own: Option<u64>) -> Bytes {
+        let entry = messages::DescriptorEntry { key: "ip".into(), value: ip.into() };
+        let hits_addend = own.map(|value| messages::NumberMessage { value });
+        let descriptors = vec![Descriptor { entries: vec![entry], hits_addend }];
+        RateLimitRequest { domain: "shop".into(), descriptors, hits_addend: 0 }.encode_to_vec().into()
+    }
+
+    #[tokio::test]
+    async fn a_charge_after_the_answer_blocks_no_address() {
+        let policy = "[source]\nlimits = [\"1/s\"]\n[[api]]\nname = \"shop\"\nkey = [\"ip\"]\nlimits = [\"2/day fixed-window\"]\n\
+                      escalate = { above = \"1/day\", for = \"1s\", block = \"9m\" }\n";
+        let decisions = Arc::new(DecisionService::new(&crate::config::parse(policy, "test").unwrap().policy));
+        let mut blocks = decisions.escalations().unwrap();
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(1_200) {
+            answer(&decisions, question_from("192.0.2.1", Some(5_000)), true).await.unwrap();
+            answer(&decisions, question_from("192.0.2.2", None), true).await.unwrap();
+        }
+        let block = blocks.try_recv().unwrap();
+        assert_eq!(block.prefix.to_string(), "192.0.2.2/32", "who is refused");
+        while let Ok(block) = blocks.try_recv() {
+            assert_eq!(block.prefix.to_string(), "192.0.2.2/32");
+        }
     }
 
     #[test]

@@ -2,12 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use prost::Message as _;
 use ratelimit_tests::{
     policies::REQUEST_ALGORITHMS,
     redis::{Options, Redis, RedisCluster, Sentinels},
 };
+use ratelimit_user::{
+    requests::Request,
+    serve::grpc::{
+        messages::{Descriptor, DescriptorEntry, NumberMessage, RateLimitRequest},
+        rls,
+    },
+};
 
-use super::{LIMIT, MODES, ask_all, hosts, most, policy};
+use super::{LIMIT, MODES, ask_all, block_on, hosts, is_served, most, policy};
 
 /// Three hosts, one user, each asking at more than the limit: no algorithm admits more than its own bound, and most of what it may.
 fn no_more_than_the_bound(url: &str, lasting: Duration) {
@@ -57,4 +66,34 @@ fn three_hosts_admit_no_more_than_the_bound_on_sentinels() {
 fn three_hosts_admit_no_more_than_the_bound_on_a_redis_cluster() {
     let cluster = RedisCluster::new();
     no_more_than_the_bound(&cluster.url(), Duration::from_secs(5));
+}
+
+/// What a proxy sends when it knows what an answer has cost.
+fn late_charge(user: &'static str, domain: &str, hits: u64) -> Bytes {
+    let entries = vec![DescriptorEntry { key: "user".into(), value: user.into() }];
+    let descriptor = Descriptor { entries, hits_addend: Some(NumberMessage { value: hits }) };
+    let domain = domain.to_owned().into();
+    RateLimitRequest { domain, descriptors: vec![descriptor], hits_addend: 0 }.encode_to_vec().into()
+}
+
+#[test]
+fn a_late_charge_empties_the_limit_on_all_hosts() {
+    let server = Redis::single(Options::default());
+    let names: Vec<_> = REQUEST_ALGORITHMS
+        .iter()
+        .flat_map(|algorithm| MODES.map(|mode| (*algorithm, mode, format!("late/{algorithm}/{mode}"))))
+        .collect();
+    let api = |(algorithm, mode, name): &(&str, &str, String)| {
+        format!(
+            "[[api]]\nname = \"{name}\"\nlimits = [\"20/hour\"]\nalgorithm = \"{algorithm}\"\nsharing = \"{mode}\"\n"
+        )
+    };
+    let hosts = hosts(2, &policy(&server.url(), &names.iter().map(api).collect::<String>()));
+    for (_, _, name) in &names {
+        block_on(rls::answer(&hosts[0], late_charge("ann", name, 5_000), true)).expect("an answer");
+        for host in &hosts {
+            assert!(!block_on(is_served(host, &Request::new("ann", name))), "{name}");
+        }
+        assert!(block_on(is_served(&hosts[1], &Request::new("bob", name))), "{name}: another user");
+    }
 }

@@ -151,6 +151,34 @@ fn hits_count_for_the_request_or_for_one_descriptor() {
     assert_eq!(codes(&ask(&mut client, &question).expect("an answer")).0, LimitCode::OverLimit);
 }
 
+/// What Envoy sends with `apply_on_stream_done`: the answer has gone out, and the proxy does not look at this one.
+#[test]
+fn a_charge_after_the_answer_empties_the_limit() {
+    let policy = "[[api]]\nname = \"web\"\nkey = [\"user\"]\nlimits = [\"100/hour fixed-window\"]\n\
+                  [[api]]\nname = \"large\"\nkey = [\"user\"]\nlimits = [\"9000/hour fixed-window\"]\n";
+    let service = Service::start(policy);
+    let mut client = Client::connect(service.grpc);
+    let hits = |value, entries: &[(&'static str, &'static str)]| Descriptor {
+        hits_addend: Some(NumberMessage { value }),
+        ..descriptor(entries)
+    };
+    let mut served = |descriptors: Vec<Descriptor>| {
+        let answer = ask(&mut client, &asked(descriptors)).expect("an answer");
+        (codes(&answer).0 == LimitCode::Ok, remaining(&answer))
+    };
+    let (ann, large) = ([("user", "ann")], [("api", "large"), ("user", "ann")]);
+    assert_eq!(served(vec![hits(30, &ann)]), (true, vec![70]));
+    assert_eq!(served(vec![hits(5_000, &ann)]), (false, vec![70]), "what was left is told");
+    assert_eq!(served(vec![descriptor(&ann)]), (false, vec![0]));
+    // Each descriptor for itself: what fits is charged whole.
+    assert_eq!(served(vec![hits(5_000, &ann), hits(5_000, &large)]).0, false);
+    assert_eq!(served(vec![descriptor(&large)]), (true, vec![3_999]));
+    // A question before the answer is charged whole or not at all.
+    let bob = [("user", "bob")];
+    assert_eq!(served(vec![hits(5_000, &bob), descriptor(&large)]).0, false);
+    assert_eq!(served(vec![descriptor(&bob)]), (true, vec![99]));
+}
+
 #[test]
 fn a_descriptor_of_no_hits_is_a_question_without_a_charge() {
     let service =
