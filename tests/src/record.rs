@@ -22,7 +22,8 @@
 //! Hosts may have different limits of packets in their policies, for a moment while they are changed, or by mistake. The smallest rate and the
 //! smallest burst that any of them says are in force for all, until none of those that are heard of has said so for as long as a lease can last.
 //!
-//! A clock that goes back counts from there, for packets: what has come in meanwhile is lost, and no lease ends later than one that is given now.
+//! The time of a record never goes back: if the store's clock does, the record goes on from its latest moment at the speed of the clock. After a small
+//! step its time stands still instead until the clock is there again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,6 +40,8 @@ use ratelimit_user::{
 const NEAR: u64 = 4;
 /// Rows that one call looks at because they are due. The others count as held until the next call.
 const DUE: usize = 100;
+/// By how many microseconds a clock goes back for which the time of a record stands still.
+const STANDS: u64 = 100_000;
 /// More debt than this is not counted.
 const MOST: u64 = (1 << 53) - 1;
 
@@ -50,6 +53,26 @@ pub struct StoreRecord {
     rows: BTreeMap<String, Row>,
     /// No lease ends later.
     latest_us: u64,
+    time: RecordTime,
+}
+
+/// What time it is for a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RecordTime {
+    /// The latest moment at which the record was written.
+    seen_us: u64,
+    /// By how much that was ahead of the store's clock.
+    ahead_us: u64,
+}
+
+impl RecordTime {
+    /// The time of the record when the store's clock shows this.
+    fn at(self, clock_us: u64) -> Self {
+        let now_us = clock_us + self.ahead_us;
+        let behind_us = self.seen_us.saturating_sub(now_us);
+        let further_us = if behind_us > STANDS { behind_us } else { 0 };
+        Self { seen_us: now_us + behind_us, ahead_us: self.ahead_us + further_us }
+    }
 }
 
 /// What one host has.
@@ -84,14 +107,17 @@ impl StoreRecord {
         &mut self,
         limits: &[CountedLimit],
         recent_us: u64,
-        now_us: u64,
+        clock_us: u64,
         host: &str,
         ask: &Ask,
     ) -> Told {
+        let time = self.time.at(clock_us);
+        let now_us = time.seen_us;
         self.words.resize(limits.len(), Vec::new());
         for (words, limit) in self.words.iter_mut().zip(limits) {
             words.resize(limit.meter.words(), 0);
         }
+        let has_lapsed = self.rows.values().any(|row| row.due_us < now_us);
         for (until_us, out) in self.lapse(now_us) {
             self.charge(limits, until_us, out);
         }
@@ -122,6 +148,9 @@ impl StoreRecord {
             let free = below(limit, words, now_us).saturating_sub(self.out());
             (free, limit.meter.more(words, now_us, limit.held_back))
         });
+        if has_lapsed || repeated.is_none() || refunded || spent && !ask.peek {
+            self.time = time;
+        }
         let spent = spent || refunded;
         let Row { out: holds, sequence: heard, .. } = self.rows.get(host).copied().unwrap_or_default();
         Told { spent, wait_us, granted, free, nearest, more_us, violated, above, holds, heard }
@@ -276,8 +305,10 @@ fn below(limit: &CountedLimit, words: &[u64], now_us: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketRecord {
     record: StoreRecord,
-    /// Since when the store that keeps it has known everything.
+    /// Since when the store had known everything when the record was made.
     since_us: u64,
+    /// The server that has written it.
+    of: u64,
     in_force: InForce,
 }
 
@@ -299,10 +330,10 @@ struct Moment {
     now_us: u64,
     /// Since when it has known everything.
     since_us: u64,
-    /// Whether there may be leases that it does not know.
-    is_cold: bool,
     /// How long leases last that anybody was given.
     longest_us: u64,
+    /// The server.
+    of: u64,
 }
 
 fn bucket(terms: &Terms) -> RequestBucket {
@@ -315,7 +346,8 @@ impl PacketRecord {
     fn new(moment: &Moment, said: &RequestBucket) -> Self {
         let words = vec![vec![moment.since_us, said.capacity() * said.period_us()]];
         let in_force = InForce { limit: *said, rate_us: 0, burst_us: 0, more_us: 0 };
-        Self { record: StoreRecord { words, ..StoreRecord::default() }, since_us: moment.since_us, in_force }
+        let record = StoreRecord { words, ..StoreRecord::default() };
+        Self { record, since_us: moment.since_us, of: moment.of, in_force }
     }
 
     fn exchange(
@@ -326,11 +358,14 @@ impl PacketRecord {
         host: &str,
         entry: &Entry,
     ) -> Grant {
-        let now_us = moment.now_us;
-        if self.since_us != moment.since_us {
+        if self.of != moment.of {
             *self = Self::new(moment, said);
         }
-        self.go_back(moment);
+        self.record.time = self.record.time.at(moment.now_us);
+        let now_us = self.record.time.seen_us;
+        let moment = &Moment { now_us, ..*moment };
+        // There may be leases that the store does not know.
+        let is_cold = self.since_us != 0 && now_us < self.since_us + moment.longest_us;
         let ended = self.record.lapse(now_us);
         let others = self.compare(said, moment, host);
         let limits = [CountedLimit::plain(Meter::Bucket(self.in_force.limit))];
@@ -349,29 +384,9 @@ impl PacketRecord {
         self.record.charge(&limits, now_us, used);
         // More may be held than the record had: something was lost, and is owed until it has come in again. It may also be an old batch that comes
         // late; then the next one gives back what never was, and nothing is left of it.
-        let free = if moment.is_cold { 0 } else { self.record.free(&limits, now_us) };
+        let free = if is_cold { 0 } else { self.record.free(&limits, now_us) };
         let units = self.record.grant(host, free);
         Grant { units, lifetime_us: timing.lifetime_us, others, hosts: self.record.rows.len() as u64 }
-    }
-
-    /// Counts from now on if the clock was later before.
-    fn go_back(&mut self, moment: &Moment) {
-        let now_us = moment.now_us;
-        if self.record.words[0][0] <= now_us {
-            return;
-        }
-        self.record.words[0][0] = now_us;
-        let latest_us = now_us + moment.longest_us;
-        for row in self.record.rows.values_mut() {
-            // All of it was given before now.
-            row.until_us = row.until_us.min(latest_us);
-            row.due_us = row.due_us.min(latest_us);
-        }
-        self.record.latest_us = self.record.latest_us.min(latest_us);
-        let InForce { rate_us, burst_us, more_us, .. } = &mut self.in_force;
-        for said_us in [rate_us, burst_us, more_us] {
-            *said_us = now_us.min(*said_us);
-        }
     }
 
     /// Takes down which limit a host has, and compares it with what others say.
@@ -423,6 +438,8 @@ impl PacketRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketStore {
     records: HashMap<String, PacketRecord>,
+    /// How often another server has taken over.
+    server: u64,
     /// Since when it has known everything; none until it is asked something.
     since_us: Option<u64>,
     /// How long leases last that anybody was given, also by whoever kept these records before.
@@ -432,18 +449,17 @@ pub struct PacketStore {
 impl PacketStore {
     /// A store that has existed for long, and has nothing to remember.
     pub fn seasoned() -> Self {
-        Self { records: HashMap::new(), since_us: Some(0), longest_us: 0 }
+        Self { since_us: Some(0), ..Self::default() }
     }
 
     /// Answers a lease batch.
     pub fn exchange(&mut self, host: &str, timing: &Timing, now_us: u64, lines: &[Line]) -> Vec<Grant> {
-        // A clock that goes back behind that moment begins anew.
+        // The clock may have gone back behind that moment.
         let since_us = self.since_us.map_or(now_us, |since_us| since_us.min(now_us));
         self.since_us = Some(since_us);
         self.longest_us = self.longest_us.max(timing.longest_us());
         let longest_us = self.longest_us;
-        let is_cold = since_us != 0 && now_us < since_us + longest_us;
-        let moment = Moment { now_us, since_us, is_cold, longest_us };
+        let moment = Moment { now_us, since_us, longest_us, of: self.server };
         let mut answer = |line: &Line| {
             if line.entry.is_empty() && !self.records.contains_key(&line.key) {
                 return Grant { units: 0, lifetime_us: timing.lifetime_us, others: Others::Agree, hosts: 0 };
@@ -459,7 +475,7 @@ impl PacketStore {
     /// The records on a server that has taken over: writes before that may be missing, so it begins to know anew.
     #[must_use]
     pub fn taken_over(self) -> Self {
-        Self { since_us: None, ..self }
+        Self { since_us: None, server: self.server + 1, ..self }
     }
 
     /// The record of a limit.

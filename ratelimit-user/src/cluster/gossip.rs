@@ -34,7 +34,6 @@
 //! a host keep more than a certain number of blocks, block more than a /8 (IPv6: /16) at once, or send control characters to a terminal.
 
 mod answer;
-mod clock;
 mod hearing;
 mod log;
 mod outbox;
@@ -44,10 +43,8 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
-pub(crate) use self::clock::said as clock_said;
 use self::{
     answer::CallStanding,
-    clock::StoreClock,
     log::GossipLog,
     outbox::{Edit, Outbox},
 };
@@ -62,6 +59,7 @@ use super::{
 use crate::{
     compile::lists::Prefix,
     store::{
+        clock::StoreClock,
         lease_batch::Keys,
         redis::{Call, Script, StoreError, Value},
     },

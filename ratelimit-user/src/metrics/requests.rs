@@ -49,6 +49,12 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
         servers.with_label_values(&["answering"]).set(answering as i64);
         servers.with_label_values(&["away"]).set(away as i64);
         registry.register(Box::new(servers))?;
+        let steps = IntCounter::new(
+            "ratelimit_request_store_clock_steps_total",
+            "How often the clock of a server of the store was set back.",
+        )?;
+        steps.inc_by(status.store_clock_steps);
+        registry.register(Box::new(steps))?;
         let forgetful = IntGauge::new(
             "ratelimit_request_store_forgetful_servers",
             "Servers of the store that forget what was spent when their memory is full (maxmemory-policy).",

@@ -335,6 +335,7 @@ impl DecisionService {
                 kind: problem.kind().to_owned(),
                 sentence: problem.to_string(),
             }),
+            store_clock_steps: self.store().map_or(0, Store::clock_steps),
             store_warnings: self.store().map(Store::warnings).unwrap_or_default(),
         }
     }

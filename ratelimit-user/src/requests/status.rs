@@ -24,6 +24,9 @@ pub struct RequestsStatus {
     /// The problem of a server of the store that does not answer.
     #[serde(default)]
     pub store_problem: Option<StoreProblem>,
+    /// How often the clock of a server of the store was set back.
+    #[serde(default)]
+    pub store_clock_steps: u64,
     /// Warnings about servers of the store that answer, as sentences.
     #[serde(default)]
     pub store_warnings: Vec<String>,

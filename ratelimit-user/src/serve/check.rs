@@ -45,7 +45,10 @@ use super::{
     http,
     listener::{ClientStream, linger},
 };
-use crate::requests::{Outcome, asking::Asking};
+use crate::{
+    requests::{Outcome, asking::Asking},
+    store::worker::Store,
+};
 
 /// A request's line and header fields are no longer than this.
 const MAX_HEAD: usize = 64 * 1024;
@@ -152,7 +155,10 @@ impl Visit {
             "/healthz" if asks => Ok(answer::text("ok\n")),
             "/readyz" if asks => match self.door.decisions.unready() {
                 Some(why) => Err(Trouble::new(StatusCode::SERVICE_UNAVAILABLE, why)),
-                None => Ok(answer::text("ok\n")),
+                None => Ok(answer::text(match self.door.decisions.store().and_then(Store::clock_step) {
+                    Some(step) => format!("ok\n{step}\n"),
+                    None => "ok\n".to_owned(),
+                })),
             },
             "/openapi.json" if asks => Ok(answer::json(StatusCode::OK, openapi::DOCUMENT)),
             "/v1/check" => Err(Trouble::method(request.method(), "GET, HEAD, POST")),

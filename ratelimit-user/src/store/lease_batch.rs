@@ -1,34 +1,25 @@
 //! What this host says about its leases, as calls of a script, and the answers.
 //!
-//! A key has the user's name as its hash tag, so everything of one user is in one slot of a Redis Cluster. One call can only have keys of
-//! one slot there; elsewhere it has as many as are good for the server, which does nothing else meanwhile.
+//! A key has the user's name as its hash tag, so everything of one user is in one slot of a Redis Cluster. One call has one record there; elsewhere it
+//! has as many as are good for the server, which does nothing else meanwhile.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::sync::LazyLock;
 
 pub use super::record::reset;
 use super::{
     exchange::{Entry, Grant, Line, Others, Timing},
-    record::{self, FORM, RECORD, number},
+    record::{FORM, RECORD, doubles, number},
     redis::{Call, StoreError, Value, slot},
 };
 
 /// The most records in one call: 15 ms of the server's time at best, 20 to 40 on a busy machine, in which it serves nobody else.
 const LINES: usize = 1_000;
 
-/// Groups keys for calls: the keys of a group are in one slot if the store is a cluster, and a group has at most `most` keys.
-pub(crate) fn grouped<'k>(
-    keys: impl Iterator<Item = &'k str>,
-    is_cluster: bool,
-    most: usize,
-) -> Vec<(Option<u16>, Vec<usize>)> {
-    let mut groups: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
-    for (at, key) in keys.enumerate() {
-        groups.entry(is_cluster.then(|| slot(key.as_bytes()))).or_default().push(at);
-    }
-    let chunks = |(group, places): (Option<u16>, Vec<usize>)| {
-        places.chunks(most).map(|places| (group, places.to_vec())).collect::<Vec<_>>()
-    };
-    groups.into_iter().flat_map(chunks).collect()
+/// Deals records to calls of at most `most` records. In a Redis Cluster each record has a call of its own: while a slot moves, one record of it may be
+/// here and another there, and a call is refused whose keys are not together.
+pub(crate) fn in_calls(records: usize, is_cluster: bool, most: usize) -> impl Iterator<Item = Vec<usize>> {
+    let size = if is_cluster { 1 } else { most };
+    (0..records).step_by(size).map(move |first| (first..records.min(first + size)).collect())
 }
 
 /// Makes the keys of one cluster of hosts, so that they are spread over slots.
@@ -109,31 +100,33 @@ pub fn calls(
     lines: &[Line],
     is_cluster: bool,
 ) -> Vec<(Vec<usize>, Call<'static>)> {
-    let groups = grouped(lines.iter().map(|line| line.key.as_str()), is_cluster, LINES);
-    let call = |(group, places): (Option<u16>, Vec<usize>)| {
-        let call = call(keys.since(group), host, timing, places.iter().map(|at| &lines[*at]));
+    let call = |places: Vec<usize>| {
+        let slot_of = is_cluster.then(|| slot(lines[places[0]].key.as_bytes()));
+        let call = call(keys.since(slot_of), host, timing, places.iter().map(|at| &lines[*at]));
         (places, call)
     };
-    groups.into_iter().map(call).collect()
+    in_calls(lines.len(), is_cluster, LINES).map(call).collect()
 }
 
 fn call<'l>(
     since: String,
     host: &str,
     timing: &Timing,
-    lines: impl Iterator<Item = &'l Line>,
+    lines: impl ExactSizeIterator<Item = &'l Line>,
 ) -> Call<'static> {
-    let mut keys = vec![since.into_bytes()];
+    let mut keys = Vec::with_capacity(lines.len() + 1);
     let mut args = vec![host.as_bytes().to_vec()];
     // The longest life of a lease says that what a store has forgotten of these records counts as spent.
-    args.extend([timing.recent_us, timing.longest_us()].map(|number| number.to_string().into_bytes()));
+    let numbers = [timing.recent_us, timing.longest_us(), lines.len() as u64];
+    args.extend(numbers.map(|number| number.to_string().into_bytes()));
     for Line { key, terms, entry } in lines {
         let Entry { sequence, used, held, wanted } = *entry;
         let life_us = timing.lifetime_us;
         let limit = [terms.amount(), terms.period_us(), terms.burst()];
-        keys.extend(record::keys(key, &[]));
-        args.push(record::doubles([sequence, used, held, wanted, life_us].into_iter().chain(limit)));
+        keys.push(key.clone().into_bytes());
+        args.push(doubles([sequence, used, held, wanted, life_us].into_iter().chain(limit)));
     }
+    keys.push(since.into_bytes());
     Call { script: &RECORD, keys, args }
 }
 
@@ -179,8 +172,8 @@ mod tests {
     #[test]
     fn everything_of_one_user_has_one_hash_tag_whatever_its_name() {
         let keys = Keys::new("rl");
-        assert_eq!(keys.record("acme", "packets"), "rl:2:{acme}:packets");
-        assert_eq!(keys.limit_of("rl:2:{acme}:packets"), "packets of user acme");
+        assert_eq!(keys.record("acme", "packets"), "rl:3:{acme}:packets");
+        assert_eq!(keys.limit_of("rl:3:{acme}:packets"), "packets of user acme");
         assert_eq!(keys.limit_of("something"), "something");
         for name in ["a}b", "{", "a{b}c", "%7d", "ä ö"] {
             let (packets, bytes) = (keys.record(name, "packets"), keys.record(name, "bytes"));
@@ -191,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_a_cluster_has_keys_of_one_slot_and_every_line_is_in_one_call() {
+    fn every_line_is_in_one_call_whose_keys_share_a_slot() {
         let lines: Vec<Line> = (0..3_000).map(|n| line(&format!("user{n}"))).collect();
         let timing = Timing { lifetime_us: 1, margin_us: 1, recent_us: 1 };
         let mut seen = vec![0; lines.len()];

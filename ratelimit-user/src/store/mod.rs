@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod backend;
 pub mod breaker;
+pub(crate) mod clock;
 pub mod deadline;
 pub mod exchange;
 pub mod inquiry;

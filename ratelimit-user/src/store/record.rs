@@ -1,7 +1,8 @@
 //! The record that the store keeps of one key: where it is, and how the script is asked about it.
 //!
-//! `scripts/record.lua` counts packets and requests alike. The record itself has the states of the key's limits and the sums over all hosts; what each
-//! host holds is a row of its own, and an order says which row has to be looked at next. So a call costs the same for any number of hosts.
+//! `scripts/record.lua` counts packets and requests alike. The record has the states of the key's limits and the sums over all hosts; what each host
+//! holds is a row of its own, and an order says which row has to be looked at next. So a call costs the same for any number of hosts. All of that is
+//! one key of the store, which a slot of a Redis Cluster that moves has or has not.
 
 use std::sync::LazyLock;
 
@@ -14,20 +15,21 @@ use crate::meter::Meter;
 
 /// The number of the form of records, which stands behind the name that all keys begin with. Builds that write another form have another number, and the
 /// oldest have none: two builds of different forms that share a store count apart.
-pub const FORM: &str = "2";
+pub const FORM: &str = "3";
 
 pub(super) static RECORD: LazyLock<Script> =
-    LazyLock::new(|| Script::new("record", include_str!("scripts/record.lua")));
+    LazyLock::new(|| Script::new("record", include_str!("scripts/record.lua")).with_spare_key());
 
 /// Forgets a record: the next question finds nothing used.
-static RESET: LazyLock<Script> = LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")));
+static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new("reset", include_str!("scripts/reset.lua")).with_spare_key());
 
 /// Milliseconds for which the store remembers a reset that it has carried out. A reset that is sent again after that forgets once more.
 const RESET_KNOWN_MS: &str = "3600000";
 
 /// Makes the call that forgets the record of a key.
 pub fn reset(key: &str) -> Call<'static> {
-    Call { script: &RESET, keys: keys(key, &[]), args: Vec::new() }
+    Call { script: &RESET, keys: vec![key.into()], args: Vec::new() }
 }
 
 /// Makes the call that forgets the record of a key once for each number, however often it is sent: its answer may have been lost.
@@ -36,18 +38,6 @@ pub fn reset_once(key: &str, number: u64) -> Call<'static> {
     call.keys.push(beside(key, &format!("reset{number:016x}")).into_bytes());
     call.args.push(RESET_KNOWN_MS.into());
     call
-}
-
-/// Returns the keys of everything that the store keeps of a key: the record, the rows of hosts, their order, and a list for each limit that is a log. All
-/// of them are in one slot of a Redis Cluster.
-pub(super) fn keys(key: &str, limits: &[CountedLimit]) -> Vec<Vec<u8>> {
-    let logs = limits.iter().filter(|limit| matches!(limit.meter, Meter::Log(_)));
-    let logs = logs.enumerate().map(|(nth, _)| beside(key, &format!("log{nth}")));
-    [key.to_owned(), beside(key, "hosts"), beside(key, "order")]
-        .into_iter()
-        .chain(logs)
-        .map(String::into_bytes)
-        .collect()
 }
 
 /// Returns another key that is in the slot of a key. No key has a word before its hash tag, so the other key is never that of another record.
@@ -92,32 +82,14 @@ pub(super) fn number(value: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        meter::{Log, RequestBucket},
-        store::redis::slot,
-    };
+    use crate::store::redis::slot;
 
     #[test]
-    fn everything_of_a_record_is_in_one_slot_and_is_no_other_record() {
-        let limits = [
-            Meter::Log(Log::new(9, 9)),
-            Meter::Bucket(RequestBucket::new(1, 1, 1)),
-            Meter::Log(Log::new(8, 8)),
-        ]
-        .map(CountedLimit::plain);
-        let keys = keys("rl:2:{acme}:api:x", &limits);
-        let expected = [
-            "rl:2:{acme}:api:x",
-            "rl:2:hosts:{acme}:api:x",
-            "rl:2:order:{acme}:api:x",
-            "rl:2:log0:{acme}:api:x",
-            "rl:2:log1:{acme}:api:x",
-        ];
-        assert_eq!(keys, expected.map(|key| key.as_bytes().to_vec()));
-        assert_eq!(reset_once("rl:2:{acme}:api:x", 10).keys[3], b"rl:2:reset000000000000000a:{acme}:api:x");
-        for key in ["rl:2:{acme}:x", "plain"] {
-            let keys = [super::keys(key, &limits), reset_once(key, 1).keys].concat();
-            assert!(keys.iter().all(|other| slot(other) == slot(key.as_bytes())), "{keys:?}");
+    fn the_mark_of_a_reset_is_in_the_slot_of_its_record() {
+        assert_eq!(reset_once("rl:3:{acme}:api:x", 10).keys[1], b"rl:3:reset000000000000000a:{acme}:api:x");
+        for key in ["rl:3:{acme}:x", "plain"] {
+            let keys = reset_once(key, 1).keys;
+            assert!(keys[0] == key.as_bytes() && slot(&keys[1]) == slot(key.as_bytes()), "{keys:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The store worker: the one thread of this process that talks to the store, over one connection to each server.
 //!
 //! ```text
-//! requests ----> batches, one at a time, 50 ms each --\
+//! requests ----> batches, 50 ms each at most --------\
 //! packet leases, blocks, members --> bulk, in pieces --+--> backend --> servers
 //! search: connects, asks whether a server works -------/
 //! moves: asks once a second whether the store is elsewhere by now
@@ -37,6 +37,7 @@ use tokio::{
 
 use self::{
     bulk::Job,
+    checkup::ServerClocks,
     notices::Notices,
     requests::{Answers, Inquiries},
     resets::KeptResets,
@@ -94,6 +95,7 @@ struct StoreHealth {
     /// Warnings for operators about servers that answer, as sentences.
     warnings: Mutex<Vec<String>>,
     round_trip: Mutex<RoundTrip>,
+    clocks: Mutex<ServerClocks>,
     /// Resets that the store has not confirmed.
     resets: Mutex<KeptResets>,
     /// Wakes the task that tells the store of resets.
@@ -109,6 +111,7 @@ impl StoreHealth {
             condition: Mutex::default(),
             warnings: Mutex::default(),
             round_trip: Mutex::new(round_trip),
+            clocks: Mutex::new(ServerClocks::new(Instant::now())),
             resets: Mutex::default(),
             reset_wanted: Notify::new(),
         }
@@ -120,6 +123,10 @@ impl StoreHealth {
 
     fn warnings(&self) -> MutexGuard<'_, Vec<String>> {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clocks(&self) -> MutexGuard<'_, ServerClocks> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn round_trip(&self) -> MutexGuard<'_, RoundTrip> {
@@ -177,6 +184,7 @@ impl Store {
             deadline,
             clock: Clock::start(),
             state: Mutex::default(),
+            reconnecting: tokio::sync::Mutex::default(),
             wanted: Notify::new(),
             searched: Notify::new(),
         });
@@ -214,6 +222,16 @@ impl Store {
     /// Returns warnings for operators about servers that answer: those that forget what was spent when their memory is full.
     pub fn warnings(&self) -> Vec<String> {
         self.known.warnings().clone()
+    }
+
+    /// Returns how often the clock of a server was set back.
+    pub fn clock_steps(&self) -> u64 {
+        self.known.clocks().steps
+    }
+
+    /// Returns a sentence about the clock of a server that was set a short time ago.
+    pub fn clock_step(&self) -> Option<String> {
+        self.known.clocks().last_step(Instant::now())
     }
 
     /// Returns the number of inquiries, and the number of those that had no answer.
@@ -298,6 +316,8 @@ struct Worker<B: Backend> {
     deadline: Duration,
     clock: Clock,
     state: Mutex<WorkerState<B>>,
+    /// Held by the batch that makes connections again.
+    reconnecting: tokio::sync::Mutex<()>,
     /// Wakes the search, because something has changed that it may have to do with.
     wanted: Notify,
     /// Wakes tasks that wait for the end of a search.

@@ -58,11 +58,18 @@ impl RedisCluster {
         self.nodes[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.id(to)]);
     }
 
+    /// Moves keys of a slot that is being migrated.
+    pub fn move_keys(&self, from: usize, to: usize, keys: &[String]) {
+        let port = self.nodes[to].port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        words.extend(keys.iter().map(String::as_str));
+        self.nodes[from].ask(&words);
+    }
+
     /// Moves the keys of a slot that is being migrated, then the slot itself.
     pub fn finish_migration(&self, slot: u16, to: usize) {
         let from = self.master_of(slot).expect("a slot that is served");
         let number = slot.to_string();
-        let port = self.nodes[to].port().to_string();
         loop {
             let Value::Array(keys) = self.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &number, "100"])
             else {
@@ -78,9 +85,7 @@ impl RedisCluster {
                     other => panic!("not a key: {other:?}"),
                 })
                 .collect();
-            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            words.extend(keys.iter().map(String::as_str));
-            self.nodes[from].ask(&words);
+            self.move_keys(from, to, &keys);
         }
         let id = self.id(to);
         // The new owner first: else nobody would have it for a moment.

@@ -101,7 +101,7 @@ fn a_limit_that_everybody_has_raised_is_in_force_after_a_lease_and_alone_at_once
 }
 
 #[test]
-fn a_clock_that_goes_back_starves_nobody_for_longer_than_a_lease_and_its_margin() {
+fn a_store_clock_set_back_starves_no_packets() {
     // By less than the store has been there for, and by more.
     for back in [SECOND / 2, 60 * SECOND, 3_600 * SECOND, 2 * DAY] {
         let mut store = PacketStore::default();
@@ -121,8 +121,8 @@ fn a_clock_that_goes_back_starves_nobody_for_longer_than_a_lease_and_its_margin(
             }
         }
         let starved_ms = when.expect("it gets something in ten seconds");
-        assert!(starved_ms <= 1_200, "{starved_ms} ms after {back} us back");
+        assert!(starved_ms <= 100, "{starved_ms} ms after {back} us back");
         let gained = alone.got - before;
-        assert!((8_500..=10_200).contains(&gained), "{gained} of 10000 after {back} us back");
+        assert!((9_500..=10_200).contains(&gained), "{gained} of 10000 after {back} us back");
     }
 }

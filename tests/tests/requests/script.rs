@@ -179,6 +179,46 @@ fn the_script_and_its_model_answer_alike_for_every_algorithm() {
 }
 
 #[test]
+fn a_store_clock_set_back_starves_no_request() {
+    let server = Redis::single(Options::default());
+    let mut store = Script::new(&server);
+    let (rate, step_us) = (10, SECOND / 40);
+    let of_algorithms = [
+        bucket(rate, 5),
+        CountedLimit { queue: true, ..bucket(rate, 5) },
+        counted(Meter::Soft(Soft::new(RequestBucket::new(rate, SECOND, 5), 0, 10))),
+        counted(Meter::Fixed(Fixed::new(rate, SECOND))),
+        counted(Meter::Fixed(Fixed::new(60 * rate, 60 * SECOND))),
+        counted(Meter::Sliding(Sliding::new(rate, SECOND))),
+        counted(Meter::Weighted(Weighted::new(rate, SECOND))),
+        counted(Meter::Log(Log::new(rate, SECOND))),
+    ];
+    for (nth, limit) in of_algorithms.into_iter().enumerate() {
+        for back_us in [SECOND / 20, 30 * SECOND, 3_600 * SECOND] {
+            let key = format!("k{nth}-{back_us}");
+            let mut served = |from_us: u64, steps: u64| {
+                let ask = Ask { spend: 1, ..Ask::default() };
+                let at = |step| from_us + step * step_us;
+                let asked = [inquiry(&key, std::slice::from_ref(&limit), ask)];
+                let told = (0..steps).map(|step| store.requests("h", RECENT_US, at(step), &asked)[0].spent);
+                told.filter(|spent| *spent).count() as u64
+            };
+            let before = served(START, 400);
+            // Ten seconds more, of which the first is looked at alone: nothing has to be waited for.
+            let after = START + 400 * step_us - back_us;
+            let (first, rest) = (served(after, 40), served(after + SECOND, 360));
+            let all = first + rest;
+            if nth == 4 {
+                assert_eq!(before + all, 60 * rate, "{key}: one minute is one window");
+                continue;
+            }
+            assert!(first * 10 >= 8 * rate, "{key}: {first} in the first second, {rest} in nine");
+            assert!((95..=110).contains(&all), "{key}: {all} in ten seconds");
+        }
+    }
+}
+
+#[test]
 fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
     let server = Redis::single(Options::default());
     let mut store = Script::new(&server);

@@ -3,7 +3,6 @@
 use super::{
     Gossip, GossipUpdate,
     answer::{CallStanding, GossipAnswer},
-    clock_said,
     log::{GossipLog, said},
 };
 use crate::{
@@ -12,7 +11,10 @@ use crate::{
         members::Member,
     },
     compile::lists::Prefix,
-    store::redis::{StoreError, Value},
+    store::{
+        clock,
+        redis::{StoreError, Value},
+    },
 };
 
 /// Characters of a refusal by the store that are logged.
@@ -33,7 +35,7 @@ impl Gossip {
         self.hear_of_edits(&answer, &mut log);
         let step_ms = self.clock.hear(&answer.identity, answer.now_ms, self.called_ns, now_ns);
         if step_ms != 0 {
-            log.say(clock_said(step_ms));
+            log.say(clock::said(step_ms));
         }
         if answer.begins {
             self.begin_listing(&answer, &mut log);

@@ -6,16 +6,13 @@ use ratelimit_common::abi::ListEntry;
 
 use super::Cluster;
 use crate::{
-    cluster::{
-        blocks::{BlockRecord as HeardBlock, HostBlock},
-        gossip,
-    },
+    cluster::blocks::{BlockRecord as HeardBlock, HostBlock},
     compile::lists::{Lists, Prefix},
     control::protocol::{Block, ClusterStatus, Reply},
     daemon::state::entries::is_of_cluster,
     log,
     policy::WithoutStore,
-    store::exchange::Others,
+    store::{clock, exchange::Others},
 };
 
 /// How long a warning about a clock that was set stays.
@@ -57,7 +54,7 @@ impl Cluster {
             && now_ns.saturating_sub(at_ns) < SAID_FOR_NS
         {
             let ago = now_ns.saturating_sub(at_ns) / 1_000_000_000;
-            warnings.push(format!("{ago} s ago {}", gossip::clock_said(step_ms)));
+            warnings.push(format!("{ago} s ago {}", clock::said(step_ms)));
         }
         warnings
     }

@@ -309,7 +309,7 @@ pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> HttpAnswer {
 }
 
 /// Makes an answer with a body of plain text.
-pub(super) fn text(body: &'static str) -> HttpAnswer {
+pub(super) fn text(body: impl Into<Bytes>) -> HttpAnswer {
     with_body(StatusCode::OK, TEXT, body)
 }
 

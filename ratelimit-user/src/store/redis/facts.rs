@@ -24,6 +24,9 @@ pub struct ServerFacts {
     pub run_id: String,
     /// Master or replica.
     pub role: Role,
+    /// The server's clock in microseconds; 0 if the server does not tell it.
+    #[serde(default)]
+    pub time_us: u64,
     /// How many bytes the server may hold; 0 is no limit.
     pub maxmemory: u64,
     /// What the server does when its memory is full: `noeviction`, `allkeys-lru`, ...
@@ -103,6 +106,7 @@ fn read(at: &str, text: &str) -> Result<ServerFacts, StoreError> {
         version,
         run_id: field("run_id")?.to_owned(),
         role: if field("role")? == "master" { Role::Master } else { Role::Replica },
+        time_us: field("server_time_usec").ok().and_then(|time| time.parse().ok()).unwrap_or(0),
         maxmemory: field("maxmemory")?.parse().map_err(|_| lacks("maxmemory"))?,
         maxmemory_policy: field("maxmemory_policy")?.to_owned(),
     })
@@ -120,7 +124,7 @@ mod tests {
 
     fn info(version: &str, policy: &str) -> String {
         format!(
-            "# Server\r\nredis_version:{version}\r\nrun_id:abc\r\n# Memory\r\nmaxmemory:1024\r\nmaxmemory_policy:{policy}\r\n# Replication\r\nrole:slave\r\n"
+            "# Server\r\nredis_version:{version}\r\nrun_id:abc\r\nserver_time_usec:1795083797553122\r\n# Memory\r\nmaxmemory:1024\r\nmaxmemory_policy:{policy}\r\n# Replication\r\nrole:slave\r\n"
         )
     }
 
@@ -128,6 +132,7 @@ mod tests {
     fn facts_are_read_from_info() {
         let facts = read("h:1", &info("7.0.15", "allkeys-lru")).unwrap();
         assert_eq!((facts.version, facts.role, facts.maxmemory), ((7, 0, 15), Role::Replica, 1024));
+        assert_eq!(facts.time_us, 1_795_083_797_553_122);
         assert!(facts.evicts_all_keys() && !facts.evicts_volatile_keys());
         assert!(read("h:1", &info("7.0.15", "volatile-ttl")).unwrap().evicts_volatile_keys());
     }

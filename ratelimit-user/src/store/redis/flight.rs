@@ -19,7 +19,10 @@ use super::{
     slots::redirection,
     store_error::StoreError,
 };
-use crate::{policy::address::Endpoint, store::deadline::Deadline};
+use crate::{
+    policy::address::Endpoint,
+    store::{backend::TakeAnswer, deadline::Deadline},
+};
 
 /// How often one call may be sent on: because of a script that is missing, and of redirections of a slot that moves. More is a loop.
 const MOST_LEGS: u8 = 16;
@@ -37,6 +40,8 @@ struct Leg {
     asking: bool,
     /// Whether the call is sent after a pause, and not at once.
     later: bool,
+    /// Whether the call is sent without its spare key, which is not where its other key is.
+    spares: bool,
     number: u8,
 }
 
@@ -55,23 +60,25 @@ enum Next {
     On(Endpoint, Leg),
 }
 
-/// Runs calls, and returns one answer for each, in their order.
+/// Runs calls, and hands over one answer for each as it comes.
 pub(super) async fn run(
     calls: &[Call<'_>],
     dialer: &Dialer,
     routes: &Mutex<Routes>,
     until: Deadline,
-) -> Vec<Result<Value, StoreError>> {
+    take: TakeAnswer<'_>,
+) {
     let routes = || routes.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut done: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
     let mut waiting: BTreeMap<(Endpoint, bool), Vec<Leg>> = BTreeMap::new();
-    for (call, end) in done.iter_mut().enumerate() {
-        match routes().route.target(&calls[call]) {
+    for call in 0..calls.len() {
+        let target = routes().route.target(&calls[call]);
+        match target {
             Ok(endpoint) => {
-                let leg = Leg { call, form: Form::Hash, asking: false, later: false, number: 0 };
+                let leg =
+                    Leg { call, form: Form::Hash, asking: false, later: false, spares: false, number: 0 };
                 waiting.entry((endpoint, false)).or_default().push(leg);
             }
-            Err(error) => *end = Some(Err(error)),
+            Err(error) => take(call, Err(error)),
         }
     }
     let mut flights = FuturesUnordered::new();
@@ -91,19 +98,18 @@ pub(super) async fn run(
                 if !matches!(error, StoreError::TimedOut { .. }) {
                     routes().nodes.insert(landing.from, Err(error.clone()));
                 }
-                landing.legs.iter().for_each(|leg| done[leg.call] = Some(Err(error.clone())));
+                landing.legs.iter().for_each(|leg| take(leg.call, Err(error.clone())));
                 continue;
             }
         };
         for (leg, answer) in landing.legs.into_iter().zip(answers) {
-            match next(&calls[leg.call], &landing.from, &mut routes().route, leg, answer) {
-                Next::Done(end) => done[leg.call] = Some(end),
+            let next = next(&calls[leg.call], &landing.from, &mut routes().route, leg, answer);
+            match next {
+                Next::Done(end) => take(leg.call, end),
                 Next::On(to, leg) => waiting.entry((to, leg.later)).or_default().push(leg),
             }
         }
     }
-    let lost = || StoreError::Lost { at: "the link".into(), why: "no answer came".into() };
-    done.into_iter().map(|end| end.unwrap_or_else(|| Err(lost()))).collect()
 }
 
 async fn fly(
@@ -142,12 +148,13 @@ fn commands(calls: &[Call<'_>], legs: &[Leg]) -> Pipeline {
         if leg.asking {
             commands.cmd("ASKING");
         }
+        let keys = call.keys.len() - usize::from(leg.spares);
         // The text is sent once per script: the server has the script for the calls behind.
         let is_there = there.contains(&call.script.sha1());
         if leg.form == Form::Text && !is_there {
             there.push(call.script.sha1());
         }
-        commands.add_command(call.command(if is_there { Form::Hash } else { leg.form }));
+        commands.add_command(call.command(if is_there { Form::Hash } else { leg.form }, keys));
     }
     commands
 }
@@ -178,6 +185,9 @@ fn next(call: &Call<'_>, from: &Endpoint, route: &mut StoreRoute, leg: Leg, answ
             Some((_, to)) => Next::On(to, Leg { asking: true, ..further }),
             None => refused(),
         },
+        ("TRYAGAIN", StoreRoute::Slots(_)) if call.has_spare_key() && !leg.spares => {
+            Next::On(from.clone(), Leg { spares: true, ..further })
+        }
         ("TRYAGAIN", StoreRoute::Slots(_)) => Next::On(from.clone(), Leg { later: true, ..further }),
         _ => refused(),
     }

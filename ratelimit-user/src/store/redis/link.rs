@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     policy::address::{Endpoint, StoreAddress, StorePlace},
-    store::{backend::Backend, deadline::Deadline},
+    store::{
+        backend::{Backend, TakeAnswer},
+        deadline::Deadline,
+    },
 };
 
 /// A link to a store. After an error that `needs_reconnect`, the owner calls `mend`, or has a `successor` made.
@@ -111,8 +114,8 @@ impl Backend for RedisLink {
     }
 
     /// Sends one pipeline to each server, to all servers at once.
-    async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
-        flight::run(calls, &self.dialer, &self.routes, until).await
+    async fn run_each(&self, calls: &[Call<'_>], until: Deadline, take: TakeAnswer<'_>) {
+        flight::run(calls, &self.dialer, &self.routes, until, take).await;
     }
 
     /// Asks only Sentinels: servers of a Redis Cluster tell of moves themselves, with every call that is for another server.

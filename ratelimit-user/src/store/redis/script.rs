@@ -7,12 +7,19 @@ pub struct Script {
     name: &'static str,
     text: &'static str,
     sha1: String,
+    has_spare_key: bool,
 }
 
 impl Script {
     /// A script and the name that messages have for it.
     pub fn new(name: &'static str, text: &'static str) -> Self {
-        Self { name, text, sha1: ::redis::Script::new(text).get_hash().to_owned() }
+        Self { name, text, sha1: ::redis::Script::new(text).get_hash().to_owned(), has_spare_key: false }
+    }
+
+    /// Says that the second of two keys of a call may be left out: it is, if a slot of a Redis Cluster moves and has only one of them.
+    #[must_use]
+    pub fn with_spare_key(self) -> Self {
+        Self { has_spare_key: true, ..self }
     }
 
     /// The name of the script in messages.
@@ -56,14 +63,21 @@ pub(super) enum Form {
 }
 
 impl Call<'_> {
-    pub(super) fn command(&self, form: Form) -> ::redis::Cmd {
+    /// Whether the call can be made without its last key.
+    pub(super) fn has_spare_key(&self) -> bool {
+        self.script.has_spare_key && self.keys.len() == 2
+    }
+
+    /// Makes the command, with the first `keys` keys.
+    pub(super) fn command(&self, form: Form, keys: usize) -> ::redis::Cmd {
         let (verb, script) = match form {
             Form::Hash => ("EVALSHA", self.script.sha1()),
             Form::Text => ("EVAL", self.script.text()),
         };
         let mut command = ::redis::cmd(verb);
-        command.arg(script).arg(self.keys.len());
-        for word in self.keys.iter().chain(&self.args) {
+        let keys = &self.keys[..keys.min(self.keys.len())];
+        command.arg(script).arg(keys.len());
+        for word in keys.iter().chain(&self.args) {
             command.arg(word.as_slice());
         }
         command
@@ -84,7 +98,7 @@ mod tests {
     fn both_forms_carry_the_same_keys_and_arguments() {
         let script = Script::new("one", "return 1");
         let call = Call { script: &script, keys: vec![b"k".to_vec()], args: vec![b"a\r\n".to_vec(), vec![]] };
-        let sent = |form| String::from_utf8(call.command(form).get_packed_command()).unwrap();
+        let sent = |form| String::from_utf8(call.command(form, 1).get_packed_command()).unwrap();
         let tail = "$1\r\n1\r\n$1\r\nk\r\n$3\r\na\r\n\r\n$0\r\n\r\n";
         assert_eq!(sent(Form::Text), format!("*6\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n{tail}"));
         assert_eq!(sent(Form::Hash), format!("*6\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n{tail}", script.sha1()));

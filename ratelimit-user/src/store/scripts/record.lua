@@ -1,10 +1,10 @@
 -- The record of one key: states of its limits, the units that hosts hold by leases, and the units that hosts want. tests/src/record.rs and meter
 -- compute the same numbers; read those first.
 --
--- KEYS  where longest is above 0: the key that keeps since when this server has known everything
---       then for each record: the record, the rows of its hosts, the order of those rows, and one list for each limit that is a log
+-- KEYS  the records, then, where longest is above 0, the key that keeps since when this server has known everything. It may be left out: while a
+--       slot of a Redis Cluster moves, that key and a record may be on two servers.
 -- ARGV  1: host   2: recent, like all times in us   3: longest, the life of a lease and its margin; 0 if a store that forgets begins anew
---       then one for each record, which has doubles.
+--       4: the number of records, then one for each record, which has doubles.
 --       Of packets: sequence used held wanted life amount period burst
 --       Of requests: sequence used held wanted life spend reserved patience refund age peek, and for each limit kind a b c queue d e:
 --         1 bucket amount period burst    2 fixed limit period -    3 sliding limit part -    4 weighted limit period -
@@ -20,10 +20,22 @@
 -- order says which row has to be looked at next. A row is: sequence, out (units that the host holds), end, wanted, granted. A row is due when what it
 -- wants no longer counts, and again when its lease ends. The rows of a few hosts are in the record itself, which is quicker and smaller: name, sequence,
 -- out, end, wanted, granted, due. With one host more all rows move out of the record, and stay out until none is left.
+--
+-- A record is one key, so that no server has a part of it alone. The key is a string. With rows that have moved out, or with a log, it is a sorted set
+-- whose members are, by score:
+--   LOGS and above     blocks of logs: 'l', the number of the log, the number of the block, and runs
+--   below 0            rows: 'h', the row and the host, at a number that is made of the host's name
+--   0 and above        the order: 'd' and the host, at the moment at which its row is due
+--   infinity           'r' and the record
+--
+-- The time of a record never goes back. If the server's clock does, by more than STANDS, the record goes on from its latest moment at the speed of the
+-- clock. By less, its time stands still until the clock is there again: small steps back and forth must not add up.
 local LIMIT = 7
 local ASK, ASK_BYTES = '<ddddddddddd', 88
-local ROW = '<ddddd'
+local ROW, ROW_BYTES = '<ddddd', 40
 local FIELDS, FEW = 7, 8
+local LOGS = -9007199254740992
+local STANDS = 100000
 -- The most due rows that one call looks at. The units of due rows beyond count as held until the next call.
 local DUE = 100
 local MOST = 9007199254740991
@@ -31,26 +43,12 @@ local COUNT = 4294967295
 local PARTS, NEAR = 61, 4
 
 local host = ARGV[1]
-local recent, longest = tonumber(ARGV[2]), tonumber(ARGV[3])
+local recent, longest, count = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
 -- Whether what this server may have forgotten counts as spent.
 local is_strict = longest > 0
-local since, is_cold
-if is_strict then
-  -- Another run id is another process: restarted, or promoted, and perhaps without the last writes. If there is no key, everything was lost.
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  local known, began, lasts = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+) (%d+)$')
-  began, lasts = tonumber(began), tonumber(lasts)
-  -- If the clock has gone back behind that moment, the moment is set anew.
-  if known ~= run or lasts < longest or began > clock then
-    began = known == run and math.min(began, clock) or clock
-    lasts = math.max(lasts or 0, longest)
-    redis.call('SET', KEYS[1], string.format('%s %.0f %.0f', run, began, lasts))
-  end
-  since, longest, is_cold = began, lasts, clock < began + lasts
-end
 
 local floor, min, max = math.floor, math.min, math.max
 
@@ -78,10 +76,19 @@ end
 
 local function by_end(a, b) return a[1] < b[1] end
 
--- A record with nothing in it: states, out, wanted, rows, next, latest, kept, rows that are in the record, and of packets born, limit in force. Next is
--- no later than any row is due, and latest no earlier than any lease ends. Rows outside the record and their order exist at least until kept.
-local STATES, OUT, WANTED, ROWS, NEXT, LATEST, KEPT, HERE, BORN, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local function empty() return { {}, 0, 0, 0, 0, 0, 0, {} } end
+-- A record with nothing in it: states, out, wanted, rows, next, latest, rows that are in the record, the latest moment, by how much that is ahead of
+-- the server's clock, and of packets born, the server
+-- that has written it, limit in force. Next is no later than any row is due, and latest no earlier than any lease ends.
+local STATES, OUT, WANTED, ROWS, NEXT, LATEST, HERE, SEEN, AHEAD, BORN, OF, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local function empty() return { {}, 0, 0, 0, 0, 0, {}, 0, 0 } end
+
+-- Returns what time it is for a record.
+local function time_of(r)
+  local behind = r[SEEN] - (clock + r[AHEAD])
+  if behind <= 0 then return clock + r[AHEAD] end
+  if behind > STANDS then r[AHEAD] = r[AHEAD] + behind end
+  return r[SEEN]
+end
 
 local function is_elsewhere(r) return r[ROWS] * FIELDS > #r[HERE] end
 
@@ -109,69 +116,89 @@ local function lapse_here(r, now)
   return ended, has_lapsed
 end
 
+local function is_set(key) return redis.call('TYPE', key).ok == 'zset' end
+
+-- Makes a sorted set of a key that has none.
+local function make_set(key)
+  if not is_set(key) then redis.call('DEL', key) end
+end
+
+local function read(key)
+  local stored
+  if is_set(key) then
+    stored = string.sub(redis.call('ZRANGE', key, -1, -1)[1], 2)
+  else
+    stored = redis.call('GET', key)
+  end
+  return stored and cmsgpack.unpack(stored)
+end
+
+local function score_of(name) return -1 - tonumber(string.sub(redis.sha1hex(name), 1, 12), 16) end
+
+-- Returns the member of a set that has the row of a host, if there is one, and its score.
+local function member_of(key, name)
+  local score = score_of(name)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, score, score)) do
+    if string.sub(member, ROW_BYTES + 2) == name then return member, score end
+  end
+  return nil, score
+end
+
+-- Writes the row of a host into a set, with when it is due. The row was that member before, and has that score.
+local function put_row(key, name, member, score, due, sequence, out, ends, wanted, granted)
+  if member then redis.call('ZREM', key, member) end
+  redis.call('ZADD', key, score, 'h' .. struct.pack(ROW, sequence, out, ends, wanted, granted) .. name, due, 'd' .. name)
+end
+
 -- Looks at due rows: wishes that no longer count, and leases that have ended, are taken off. Returns these leases, as they ended, and whether a row was due.
-local function lapse(r, rows_key, order_key, now)
+local function lapse(r, key, now)
   if not is_elsewhere(r) then return lapse_here(r, now) end
   local ended = {}
-  local names = redis.call('ZRANGEBYSCORE', order_key, '-inf', string.format('(%.0f', now), 'LIMIT', 0, DUE)
-  if #names > 0 then
-    local rows = redis.call('HMGET', rows_key, unpack(names))
-    local gone, order, changed = {}, {}, {}
-    for n = 1, #names do
-      local sequence, out, ends, wanted, granted = 0, 0, 0, 0, 0
-      if rows[n] then sequence, out, ends, wanted, granted = struct.unpack(ROW, rows[n]) end
-      r[WANTED] = r[WANTED] - wanted
-      if ends < now then
-        r[OUT] = r[OUT] - out
-        gone[#gone + 1] = names[n]
-        ended[#ended + 1] = { ends, out }
-      else
-        order[#order + 1], order[#order + 2] = ends, names[n]
-        changed[#changed + 1], changed[#changed + 2] = names[n], struct.pack(ROW, sequence, out, ends, 0, granted)
-      end
-    end
-    if #gone > 0 then
-      redis.call('HDEL', rows_key, unpack(gone))
-      redis.call('ZREM', order_key, unpack(gone))
-      r[ROWS] = r[ROWS] - #gone
-    end
-    if #order > 0 then
-      redis.call('HSET', rows_key, unpack(changed))
-      redis.call('ZADD', order_key, unpack(order))
+  local due = redis.call('ZRANGEBYSCORE', key, 0, string.format('(%.0f', now), 'LIMIT', 0, DUE)
+  for n = 1, #due do
+    local name = string.sub(due[n], 2)
+    local member, score = member_of(key, name)
+    local sequence, out, ends, wanted, granted = struct.unpack(ROW, string.sub(member, 2))
+    r[WANTED] = r[WANTED] - wanted
+    if ends < now then
+      r[OUT], r[ROWS] = r[OUT] - out, r[ROWS] - 1
+      ended[#ended + 1] = { ends, out }
+      redis.call('ZREM', key, member, due[n])
+    else
+      put_row(key, name, member, score, ends, sequence, out, ends, 0, granted)
     end
   end
-  local first = redis.call('ZRANGE', order_key, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGEBYSCORE', key, 0, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   r[NEXT] = tonumber(first[2] or 0)
   if not first[1] then r[OUT], r[WANTED], r[ROWS], r[LATEST] = 0, 0, 0, 0 end
   table.sort(ended, by_end)
-  return ended, #names > 0
+  return ended, #due > 0
 end
 
--- Returns the row of this host: sequence, out, end, wanted, granted; and whether there is one.
-local function own_row(r, rows_key)
+-- Returns the row of this host: sequence, out, end, wanted, granted; whether there is one; and, of a set, its member and score.
+local function own_row(r, key)
   local here = r[HERE]
   for h = 1, #here, FIELDS do
     if here[h] == host then return here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5], true end
   end
-  local row = is_elsewhere(r) and redis.call('HGET', rows_key, host)
-  if not row then return 0, 0, 0, 0, 0, false end
-  local sequence, out, ends, wanted, granted = struct.unpack(ROW, row)
-  return sequence, out, ends, wanted, granted, true
+  if not is_elsewhere(r) then return 0, 0, 0, 0, 0, false end
+  local member, score = member_of(key, host)
+  if not member then return 0, 0, 0, 0, 0, false, nil, score end
+  local sequence, out, ends, wanted, granted = struct.unpack(ROW, string.sub(member, 2))
+  return sequence, out, ends, wanted, granted, true, member, score
 end
 
--- Makes rows of their own of the rows that are in the record.
-local function move_out(r, rows_key, order_key)
+-- Moves the rows out of the record.
+local function move_out(r, key)
   local here = r[HERE]
-  -- What is at these keys belongs to a record that has expired.
-  redis.call('DEL', rows_key, order_key)
+  make_set(key)
   for h = 1, #here, FIELDS do
-    redis.call('HSET', rows_key, here[h], struct.pack(ROW, here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5]))
-    redis.call('ZADD', order_key, here[h + 6], here[h])
+    put_row(key, here[h], nil, score_of(here[h]), here[h + 6], here[h + 1], here[h + 2], here[h + 3], here[h + 4], here[h + 5])
   end
-  r[HERE], r[KEPT] = {}, 0
+  r[HERE] = {}
 end
 
-local function write_row(r, rows_key, order_key, was_there, sequence, out, ends, wanted, granted, now)
+local function write_row(r, key, member, score, sequence, out, ends, wanted, granted, now)
   -- A row that wants nothing is due when its lease ends.
   local due = wanted > 0 and min(now + recent, ends) or ends
   if r[ROWS] == 0 or r[NEXT] > due then r[NEXT] = due end
@@ -184,29 +211,25 @@ local function write_row(r, rows_key, order_key, was_there, sequence, out, ends,
     here[place], here[place + 1], here[place + 2], here[place + 3] = host, sequence, out, ends
     here[place + 4], here[place + 5], here[place + 6] = wanted, granted, due
     r[ROWS] = #here / FIELDS
-    if r[ROWS] > FEW then move_out(r, rows_key, order_key) end
+    if r[ROWS] > FEW then move_out(r, key) end
     return
   end
-  redis.call('HSET', rows_key, host, struct.pack(ROW, sequence, out, ends, wanted, granted))
-  if redis.call('ZADD', order_key, due, host) == 1 then
-    r[ROWS] = r[ROWS] + 1
-  elseif not was_there then
-    -- The rows were evicted and their order was not, so the sums mean nothing.
-    redis.call('DEL', order_key)
-    redis.call('ZADD', order_key, due, host)
-    r[OUT], r[WANTED], r[ROWS] = out, wanted, 1
-  end
+  put_row(key, host, member, score, due, sequence, out, ends, wanted, granted)
+  if not member then r[ROWS] = r[ROWS] + 1 end
 end
 
 -- Writes a record, and keeps it for so many us from now on.
-local function write(r, key, rows_key, order_key, lasts, now)
-  if is_elsewhere(r) and r[KEPT] < now + lasts then
-    local ms = floor(lasts / 500) + 2000
-    redis.call('PEXPIRE', rows_key, ms)
-    redis.call('PEXPIRE', order_key, ms)
-    r[KEPT] = now + 2 * lasts
+local function write(r, key, lasts, now, has_logs)
+  local ms = floor(lasts / 1000) + 1000
+  r[SEEN] = now
+  local packed = cmsgpack.pack(r)
+  if not has_logs and not is_elsewhere(r) then
+    redis.call('SET', key, packed, 'PX', ms)
+    return
   end
-  redis.call('SET', key, cmsgpack.pack(r), 'PX', floor(lasts / 1000) + 1000)
+  redis.call('ZREMRANGEBYSCORE', key, '+inf', '+inf')
+  redis.call('ZADD', key, '+inf', 'r' .. packed)
+  redis.call('PEXPIRE', key, ms)
 end
 
 -- Returns this host's part of what is free: by what this host wants against what all want, or what is left when all others have what they want.
@@ -215,28 +238,41 @@ local function share(free, wanted, others)
   return min(wanted, max(part, free - others, 1), free)
 end
 
--- exchange(place, packed) answers one record, whose keys begin at place, and returns how many keys the record has.
+-- exchange(key, packed) answers one record.
 local answers, exchange = {}, nil
 
 if is_strict then
-  -- For a clock that has gone back: leases were granted before now, so none of them ends later than a lease that is granted now.
-  local function go_back(r, rows_key, order_key, now)
-    local latest, here = now + longest, r[HERE]
-    for h = 1, #here, FIELDS do
-      here[h + 3], here[h + 6] = min(here[h + 3], latest), min(here[h + 6], latest)
+  -- The id changes when the server is started or promoted. Then the last writes may be missing.
+  local replication = redis.call('INFO', 'replication')
+  local id = string.match(replication, 'master_replid:(%x+)')
+  local me = string.sub(id, 1, 12)
+
+  -- Whether a record of another server has come here because its slot moved, so that it is complete: the other wrote it a moment ago, when this server
+  -- had long been there, and was not its master.
+  local function has_moved(r)
+    local written = r[SEEN] - r[AHEAD]
+    local up = tonumber(string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')) * 1000000
+    return math.abs(clock - written) <= longest and clock - up + longest < written and not string.find(replication, r[OF], 1, true)
+  end
+
+  -- Returns since when this server has known everything, and sets the longest life of a lease to that of any host. Without the key, that is from now on.
+  local since_key = KEYS[count + 1]
+  local of, began, lasts
+  if since_key then
+    of, began, lasts = string.match(redis.call('GET', since_key) or '', '^(%x+) (%d+) (%d+)$')
+    began, lasts = tonumber(began), tonumber(lasts)
+  end
+  local function since(r)
+    if not since_key then return clock end
+    if of ~= id or lasts < longest or began > clock then
+      -- The key has moved with the slot if a record has that is as old.
+      local stays = of == id or (r and r[BORN] == began)
+      began, lasts = stays and min(began, clock) or clock, max(lasts or 0, longest)
+      of = id
+      redis.call('SET', since_key, string.format('%s %.0f %.0f', of, began, lasts))
     end
-    local order = #here > 0 and {} or redis.call('ZRANGE', order_key, 0, -1, 'WITHSCORES')
-    for n = 1, #order, 2 do
-      local row = redis.call('HGET', rows_key, order[n])
-      if row then
-        local sequence, out, ends, wanted, granted = struct.unpack(ROW, row)
-        redis.call('HSET', rows_key, order[n], struct.pack(ROW, sequence, out, min(ends, latest), wanted, granted))
-        redis.call('ZADD', order_key, min(tonumber(order[n + 1]), latest), order[n])
-      end
-    end
-    r[NEXT], r[LATEST] = 0, min(r[LATEST], latest)
-    local limit = r[IN_FORCE]
-    for field = 4, limit and 6 or 0 do limit[field] = min(limit[field], now) end
+    longest = lasts
+    return began
   end
 
   -- Records which limit a host has. The smallest limit of any host is in force, until no host that is heard of has told it for as long as a lease can
@@ -266,28 +302,28 @@ if is_strict then
     return { a = limit[1], b = limit[2], c = limit[3] }, differs
   end
 
-  exchange = function(place, packed)
-    local key, rows_key, order_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
+  exchange = function(key, packed)
     local sequence, uses, holds, wanted, life, amount, period, burst = struct.unpack('<dddddddd', packed)
-    local now, said, nth = clock, { a = amount, b = period, c = burst }, #answers
-    local stored = redis.call('GET', key)
-    if not stored and uses == 0 and holds == 0 and wanted == 0 then
+    local said, nth = { a = amount, b = period, c = burst }, #answers
+    local r = read(key)
+    local is_known = r and (r[OF] == me or has_moved(r))
+    local born = since(is_known and r)
+    if not r and uses == 0 and holds == 0 and wanted == 0 then
       answers[nth + 1], answers[nth + 2], answers[nth + 3], answers[nth + 4] = 0, life, 0, 0
-      return 3
+      return
     end
-    local r = stored and cmsgpack.unpack(stored)
-    if not r or r[BORN] ~= since then
+    if not is_known then
       -- Nothing was left when this server began to know everything. The units that have come since then are left.
+      if r then redis.call('DEL', key) end
       r = empty()
-      r[STATES][1], r[BORN] = { since, said.c * said.b }, since
+      r[STATES][1], r[BORN] = { born, said.c * said.b }, born
     end
-    local state = r[STATES][1]
-    if state[1] > now then
-      state[1] = now
-      go_back(r, rows_key, order_key, now)
-    end
-    local ended = (r[ROWS] > 0 and r[NEXT] < now) and lapse(r, rows_key, order_key, now) or {}
-    local last, had, ends, counted, given, is_there = own_row(r, rows_key)
+    r[OF] = me
+    local now, state = time_of(r), r[STATES][1]
+    -- For as long as leases can last that this server knows nothing of, it gives out nothing.
+    local is_cold = now < r[BORN] + longest
+    local ended = (r[ROWS] > 0 and r[NEXT] < now) and lapse(r, key, now) or {}
+    local last, had, ends, counted, given, is_there, member, score = own_row(r, key)
     local limit, differs = compare(r, said, r[ROWS] == (is_there and 1 or 0), now)
     -- Leases that nobody has reported on in time are charged, at the moments at which they ended.
     for n = 1, #ended do bucket_charge(limit, state, ended[n][1], ended[n][2]) end
@@ -304,12 +340,11 @@ if is_strict then
       local free = bucket_left(limit, state, now) - r[OUT]
       if wanted > 0 and free > 0 and not is_cold then units = share(free, wanted, r[WANTED] - wanted) end
       r[OUT], ends = r[OUT] + units, now + life + margin
-      write_row(r, rows_key, order_key, is_there, sequence, holds + units, ends, wanted, units, now)
+      write_row(r, key, member, score, sequence, holds + units, ends, wanted, units, now)
     end
     -- After this time the bucket is full and no host has a lease: a new record is the same.
-    write(r, key, rows_key, order_key, floor(limit.c * limit.b / limit.a) + 2 * longest, now)
+    write(r, key, floor(limit.c * limit.b / limit.a) + 2 * longest, now, false)
     answers[nth + 1], answers[nth + 2], answers[nth + 3], answers[nth + 4] = units, lasts, differs, r[ROWS]
-    return 3
   end
 else
   -- Each kind has left(limit, state, now), charge(limit, state, now, units), refund(limit, state, now, age, units), which tells whether anything came
@@ -500,20 +535,31 @@ else
   end
 
   makers[5] = function()
-    -- A state is { units, moment of the newest, runs, room, until }. Room is the largest limit that has counted units which may still count, and until is
-    -- how long they may: a limit that goes from 100 to 10 and back forgets nothing. A run is a moment and its number of units. All runs are in a list of
-    -- their own, in order, and only those are read that matter. Nothing is written before the record is.
-    local BLOCK = 32
+    -- A state is { units, moment of the newest, runs, room, until, base }. Room is the largest limit that has counted units which may still count, and
+    -- until is how long they may: a limit that goes from 100 to 10 and back forgets nothing. A run is a moment and its number of units. Runs are in
+    -- blocks, in order, and only those blocks are read that matter; base is the number of runs before the first. Nothing is written before the record is.
+    local BLOCK = 16
+    local function score(s, block) return LOGS + s.nth * COUNT + block end
+    local function head(s, block) return string.format('l%.0f:%.0f:', s.nth, block) end
+    -- Returns the block that has a run, its number, and the place of the run in it.
+    local function block_of(s, i)
+      local at = s.base + i - 1
+      local number = floor(at / BLOCK)
+      if not s.blocks[number] then
+        local block = {}
+        local stored = not s.is_new and redis.call('ZRANGEBYSCORE', s.key, score(s, number), score(s, number))[1]
+        if stored then
+          local runs = { struct.unpack('<' .. string.rep('d', floor((#stored - #head(s, number)) / 8)), stored, #head(s, number) + 1) }
+          for n = 1, #runs - 1, 2 do block[#block + 1] = { runs[n], runs[n + 1] } end
+        end
+        s.blocks[number] = block
+      end
+      return s.blocks[number], number, at % BLOCK + 1
+    end
     local function run(s, i)
       if i > s.runs then return s.tail[i - s.runs] end
-      local block = floor((i - 1) / BLOCK)
-      if not s.blocks[block] then
-        local read = redis.call('LRANGE', s.key, block * BLOCK, block * BLOCK + BLOCK - 1)
-        for n = 1, #read do read[n] = { struct.unpack('<dd', read[n]) } end
-        s.blocks[block] = read
-      end
-      -- A list that has been evicted counts nothing.
-      return s.blocks[block][i - block * BLOCK] or { 0, 0 }
+      local block, _, place = block_of(s, i)
+      return block[place] or { 0, 0 }
     end
     local function units(s, i)
       return run(s, i)[2] - (i == s.first and s.skip or 0)
@@ -532,33 +578,51 @@ else
       if i > s.first then s.first, s.skip = i, 0 end
     end
     return {
-      fresh = function() return { 0, 0, 0, 0, 0 } end,
+      fresh = function() return { 0, 0, 0, 0, 0, 0 } end,
       -- Makes what a call works on of a state.
-      open = function(l, s, key, is_new, now)
+      open = function(l, s, key, nth, is_new, now)
         local room, lasts = l.a, 0
         if s[4] > l.a and s[5] >= now then room, lasts = s[4], s[5] end
-        return { room = room, lasts = lasts, units = s[1], newest = s[2], runs = s[3], key = key, is_new = is_new, first = 1, skip = 0, blocks = {}, tail = {}, changed = {} }
+        return { room = room, lasts = lasts, units = s[1], newest = s[2], runs = s[3], base = s[6], key = key, nth = nth, is_new = is_new, first = 1, skip = 0, blocks = {}, tail = {}, changed = {} }
       end,
       copy = function(s)
         local tail = {}
         for n = 1, #s.tail do tail[n] = { s.tail[n][1], s.tail[n][2] } end
-        return { room = s.room, units = s.units, newest = s.newest, runs = s.runs, key = s.key, first = s.first, skip = s.skip, blocks = s.blocks, tail = tail, changed = {} }
+        return { room = s.room, units = s.units, newest = s.newest, runs = s.runs, base = s.base, key = s.key, nth = s.nth, first = s.first, skip = s.skip, blocks = s.blocks, tail = tail, changed = {} }
       end,
       close = function(l, s, lasts, now)
-        if s.is_new then redis.call('DEL', s.key) end
-        for i in pairs(s.changed) do redis.call('LSET', s.key, i - 1, struct.pack('<dd', run(s, i)[1], run(s, i)[2])) end
-        if s.skip > 0 and s.first <= s.runs then
-          local one = run(s, s.first)
-          redis.call('LSET', s.key, s.first - 1, struct.pack('<dd', one[1], one[2] - s.skip))
-        elseif s.skip > 0 then
+        if s.is_new then redis.call('ZREMRANGEBYSCORE', s.key, score(s, 0), score(s, COUNT - 1)) end
+        local changed = {}
+        for i in pairs(s.changed) do
+          local _, number = block_of(s, i)
+          changed[number] = true
+        end
+        if s.skip > 0 then
           local one = run(s, s.first)
           one[2] = one[2] - s.skip
+          if s.first <= s.runs then
+            local _, number = block_of(s, s.first)
+            changed[number] = true
+          end
         end
-        if s.first > 1 and s.runs > 0 then redis.call('LTRIM', s.key, s.first - 1, -1) end
-        for n = max(s.first - s.runs, 1), #s.tail do redis.call('RPUSH', s.key, struct.pack('<dd', s.tail[n][1], s.tail[n][2])) end
+        for n = max(s.first - s.runs, 1), #s.tail do
+          local block, number, place = block_of(s, s.runs + n)
+          for gap = #block + 1, place - 1 do block[gap] = { 0, 0 } end
+          block[place], changed[number] = s.tail[n], true
+        end
+        local before, base = floor(s.base / BLOCK), s.base + s.first - 1
+        local from = floor(base / BLOCK)
+        if from > before then redis.call('ZREMRANGEBYSCORE', s.key, score(s, before), score(s, from - 1)) end
+        for number in pairs(changed) do
+          if number >= from then
+            local packed = { head(s, number) }
+            for _, one in ipairs(s.blocks[number]) do packed[#packed + 1] = struct.pack('<dd', one[1], one[2]) end
+            redis.call('ZREMRANGEBYSCORE', s.key, score(s, number), score(s, number))
+            redis.call('ZADD', s.key, score(s, number), table.concat(packed))
+          end
+        end
         if s.room == l.a then s.lasts = now + lasts end
-        redis.call('PEXPIRE', s.key, floor(lasts / 1000) + 1000)
-        return { s.units, s.newest, s.runs + #s.tail - s.first + 1, s.room, s.lasts }
+        return { s.units, s.newest, s.runs + #s.tail - s.first + 1, s.room, s.lasts, base }
       end,
       capacity = function(l) return l.a end,
       left = function(l, s, now) return max(l.a - (s.units - expired(l, s, now)), 0) end,
@@ -703,20 +767,18 @@ else
     return wait < 0 and -1 or from - now + wait
   end
 
-  exchange = function(place, packed)
-    local key, rows_key, order_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
+  exchange = function(key, packed)
     local limits = limits_of(packed)
     local sequence, uses, holds, wanted, life, spend, reserved, patience, refund, age, peek = struct.unpack(ASK, packed)
-    local now = clock
-    local stored = redis.call('GET', key)
-    local r = stored and cmsgpack.unpack(stored) or empty()
+    local r = read(key) or empty()
+    local now = time_of(r)
     local states, log = {}, 0
     for n = 1, #limits do
       local is, state = limits[n].is, r[STATES][n]
       states[n] = state or is.fresh()
       if is.open then
         log = log + 1
-        states[n] = is.open(limits[n], states[n], KEYS[place + 2 + log], not state, now)
+        states[n] = is.open(limits[n], states[n], key, log, not state, now)
       end
     end
 
@@ -724,11 +786,11 @@ else
     local has_lapsed = false
     if r[ROWS] > 0 and r[NEXT] < now then
       local ended
-      ended, has_lapsed = lapse(r, rows_key, order_key, now)
+      ended, has_lapsed = lapse(r, key, now)
       for n = 1, #ended do charge(limits, states, ended[n][1], ended[n][2]) end
     end
 
-    local last, had, ends, counted, granted, is_there = own_row(r, rows_key)
+    local last, had, ends, counted, granted, is_there, member, score = own_row(r, key)
     local repeated, heard = sequence <= last, last
     if repeated then
       granted = is_there and sequence == last and granted or 0
@@ -789,7 +851,7 @@ else
         granted = share(free, wanted, r[WANTED] - wanted)
         had, r[OUT] = had + granted, r[OUT] + granted
       end
-      write_row(r, rows_key, order_key, is_there, sequence, had, ends, wanted, granted, now)
+      write_row(r, key, member, score, sequence, had, ends, wanted, granted, now)
     end
 
     local nearest = wait == 0 and scarcest or slowest
@@ -805,18 +867,15 @@ else
     -- A refused request leaves no trace. The last possible charge is that of a lease that is written off.
     if (spent and peek == 0) or refunded or not repeated or has_lapsed then
       local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
+      if limits.logs > 0 then make_set(key) end
       for n = 1, #limits do
         local is = limits[n].is
         r[STATES][n] = is.close and is.close(limits[n], states[n], lasts, now) or states[n]
       end
-      write(r, key, rows_key, order_key, lasts, now)
+      write(r, key, lasts, now, limits.logs > 0)
     end
-    return 3 + limits.logs
   end
 end
 
-local place, nth = is_strict and 2 or 1, 4
-while place <= #KEYS do
-  place, nth = place + exchange(place, ARGV[nth]), nth + 1
-end
+for n = 1, count do exchange(KEYS[n], ARGV[4 + n]) end
 return answers

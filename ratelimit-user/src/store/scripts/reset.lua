@@ -1,6 +1,6 @@
 -- Forgets a record: the next question finds nothing used. Units that hosts hold by leases at that moment can be spent on top, once.
 --
--- KEYS  1: the record   2: rows of its hosts   3: their order   4: the mark that this reset was done, if it may be sent more than once
+-- KEYS  1: the record   2: the mark that this reset was done, if it may be sent more than once
 -- ARGV  1: for how many milliseconds the mark is kept
-if KEYS[4] and not redis.call('SET', KEYS[4], '1', 'NX', 'PX', ARGV[1]) then return 0 end
-return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+if KEYS[2] and not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) then return 0 end
+return redis.call('DEL', KEYS[1])

@@ -3,7 +3,11 @@
 //! Jobs share the connections of requests, and a server answers one connection in the order of its questions. So a job is sent in pieces, few of
 //! which are on their way at a time: a question of a request waits behind those, and not behind the whole job.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream::FuturesOrdered};
 use tokio::{
@@ -12,16 +16,17 @@ use tokio::{
 };
 
 use super::Worker;
-use crate::store::{
-    backend::Backend,
-    deadline::Deadline,
-    redis::{Call, ServerFacts, StoreError, Value},
+use crate::{
+    policy::address::Endpoint,
+    store::{
+        backend::Backend,
+        deadline::Deadline,
+        redis::{Call, ServerFacts, StoreError, Value},
+    },
 };
 
-/// Keys in one piece, three for each record, unless a single call has more: about 4 ms of a server's time, or of all masters together in a Redis Cluster.
-const PIECE: usize = 750;
-/// Keys of one record, at least.
-const KEYS_OF_RECORD: usize = 3;
+/// Keys in one piece, unless a single call has more. In a Redis Cluster each record has two, and a piece takes all masters together about 4 ms.
+const PIECE: usize = 500;
 /// Keys under way: the piece that the server works at, and the next. A call with more is under way alone.
 const UNDER_WAY: usize = 2 * PIECE;
 
@@ -68,11 +73,41 @@ impl<B: Backend> Worker<B> {
         // Requests have no answer from a store that is so far away, and a job would take one round trip for each of its pieces.
         let is_far = self.known.round_trip().usual() >= self.deadline;
         let most = if is_far { usize::MAX } else { UNDER_WAY };
-        let answers = in_pieces(&*link, calls, most, Deadline::after(deadline)).await;
+        let mut answers = Vec::with_capacity(calls.len());
+        let (mut places, mut sent) = (Vec::new(), Vec::new());
+        for (place, call) in calls.iter().enumerate() {
+            match self.late(&*link, call).filter(|_| !is_far) {
+                Some(error) => answers.push((place, Err(error))),
+                None => {
+                    places.push(place);
+                    sent.push(call.clone());
+                }
+            }
+        }
+        let of_sent = in_pieces(&*link, &sent, most, Deadline::after(deadline)).await;
+        self.judge(&*link, &sent, &of_sent, began);
+        answers.extend(places.into_iter().zip(of_sent));
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Returns the error of a server that is late while others answer. Nothing is sent there, so that the others' leases do not wait for it; the search
+    /// finds out when it is back.
+    fn late(&self, link: &B, call: &Call<'_>) -> Option<StoreError> {
+        let server = link.server_of(call)?;
+        let state = self.state();
+        let is_one_of_several = state.servers.condition().answering > 0;
+        state.servers.late(&server).filter(|_| is_one_of_several).cloned()
+    }
+
+    /// Learns from the answers to calls how long answers take, whether the store is too busy, which servers are late while others answer, and whether
+    /// connections are of use.
+    fn judge(&self, link: &B, calls: &[Call<'static>], answers: &[Result<Value, StoreError>], sent: Instant) {
         let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
         if errors().next().is_none() && !calls.is_empty() {
-            let keys: usize = calls.iter().map(|call| call.keys.len()).sum();
-            self.known.round_trip().took(began.elapsed(), keys / KEYS_OF_RECORD);
+            // One key of each call is beside the records.
+            let records: usize = calls.iter().map(|call| call.keys.len().saturating_sub(1)).sum();
+            self.known.round_trip().took(sent.elapsed(), records);
         }
         if errors().count() == answers.len() && errors().any(StoreError::is_late) {
             self.known.round_trip().missed();
@@ -82,7 +117,19 @@ impl<B: Backend> Worker<B> {
         if errors().any(StoreError::needs_reconnect) {
             self.want_search();
         }
-        answers
+        let mut late: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
+        for (call, answer) in calls.iter().zip(answers) {
+            let Some(server) = link.server_of(call) else { continue };
+            let error = answer.as_ref().err().filter(|error| error.is_late()).cloned();
+            let known = late.entry(server).or_insert_with(|| error.clone());
+            *known = known.take().filter(|_| error.is_some());
+        }
+        if late.values().any(Option::is_none) {
+            let mut state = self.state();
+            for (server, error) in late.into_iter().filter(|(_, error)| error.is_some()) {
+                state.servers.heard_of_batch(&server, error, sent, Instant::now());
+            }
+        }
     }
 
     /// Waits for a connection while one is being made, or it is time to make one.

@@ -1,12 +1,18 @@
-//! Inquiries of requests: inquiries that come while a batch is under way go with the next batch. No request waits longer than a deadline, and none waits
-//! at all for servers that count as away ([`super::servers`]).
+//! Inquiries of requests: inquiries that come while a batch is under way go with the next batch, which begins soon if that batch takes long. Everybody is
+//! answered when their own calls are, whatever becomes of the others. No request waits longer than a deadline, and none waits at all for servers that
+//! count as away ([`super::servers`]).
 
 use std::{
     collections::{BTreeMap, btree_map},
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use super::{
     Unavailable, Worker,
@@ -19,12 +25,16 @@ use crate::{
         backend::Backend,
         deadline::Deadline,
         inquiry::{self, Inquiry},
-        redis::{Call, StoreError},
+        redis::{Call, StoreError, Value},
     },
 };
 
 /// Messages of requests in one batch: a call for each server or slot.
 const BATCH: usize = 1_000;
+/// How long after a batch the next one begins, although the one before has no answer yet.
+const NEXT_BATCH: Duration = Duration::from_millis(2);
+/// The most batches that are under way: as many as begin while a server is waited for until the deadline.
+const BATCHES: usize = 25;
 
 /// One answer for each inquiry: a part of a cluster may be away.
 pub(super) type Answers = Vec<Result<Told, Unavailable>>;
@@ -35,51 +45,72 @@ pub(super) struct Inquiries {
     pub(super) answer: Option<oneshot::Sender<Answers>>,
 }
 
-/// Deals the answers of a batch to those who asked, each of whom has asked for a number of them.
-fn dealt<Q>(answers: Answers, askers: Vec<(usize, Q)>) -> impl Iterator<Item = (Answers, Q)> {
-    let mut answers = answers.into_iter();
-    askers.into_iter().map(move |(count, asker)| (answers.by_ref().take(count).collect(), asker))
+/// The answers to the inquiries of one message, as they come.
+struct Asker {
+    answers: Answers,
+    missing: usize,
+    answer: Option<oneshot::Sender<Answers>>,
+}
+
+impl Asker {
+    /// Takes the answer to one inquiry. The last one sends all.
+    fn take(&mut self, nth: usize, answer: Result<Told, Unavailable>) {
+        self.answers[nth] = answer;
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            // The caller may have stopped waiting.
+            let _gone = answer.send(std::mem::take(&mut self.answers));
+        }
+    }
 }
 
 impl<B: Backend> Worker<B> {
-    /// Serves inquiries until nobody has a handle of the store any more.
+    /// Serves inquiries until nobody has a handle of the store any more. A batch that takes long does not hold back the next.
     pub(super) async fn serve_requests(&self, mut queue: mpsc::Receiver<Inquiries>) {
         let mut batch = Vec::with_capacity(BATCH);
+        let mut under_way = FuturesUnordered::new();
+        let mut next = Instant::now();
         loop {
             let due = self.known.resets().due();
-            tokio::select! {
-                count = queue.recv_many(&mut batch, BATCH) => if count == 0 { break },
-                () = at(due), if due.is_some() => {}
-                () = self.known.reset_wanted.notified() => {}
+            let has_room = under_way.len() < BATCHES;
+            let may_begin = under_way.is_empty() || (has_room && Instant::now() >= next);
+            let has_work = tokio::select! {
+                Some(()) = under_way.next(), if !under_way.is_empty() => false,
+                () = at(Some(next)), if has_room && !may_begin => false,
+                count = queue.recv_many(&mut batch, BATCH), if may_begin => if count == 0 { break } else { true },
+                () = at(due), if may_begin && due.is_some() => true,
+                () = self.known.reset_wanted.notified(), if may_begin => true,
+            };
+            if has_work {
+                under_way.push(self.serve(std::mem::take(&mut batch)));
+                next = Instant::now() + NEXT_BATCH;
             }
-            self.serve(std::mem::take(&mut batch)).await;
             self.report();
             if self.state().has_work() {
                 self.wanted.notify_one();
             }
         }
+        while under_way.next().await.is_some() {}
     }
 
     async fn serve(&self, batch: Vec<Inquiries>) {
-        let (mut inquiries, mut waiting) = (Vec::new(), Vec::new());
-        for Inquiries { inquiries: asked, answer } in batch {
-            waiting.push((asked.len(), answer));
-            inquiries.push(asked);
-        }
         self.reconnect().await;
         self.forget().await;
-        let inquiries: Vec<&Inquiry> = inquiries.iter().flat_map(|asked| asked.iter()).collect();
-        let answers = self.ask(&inquiries).await;
-        for (told, answer) in dealt(answers, waiting) {
-            // The caller may have stopped waiting.
-            let _gone = answer.map(|answer| answer.send(told));
-        }
+        self.ask(batch).await;
         self.reconnect().await;
     }
 
     /// Connects again where a connection has just been lost. Most were only idle for too long; those that cannot be had again at once are looked
     /// for while others are asked.
     async fn reconnect(&self) {
+        // Another batch is at it.
+        let Ok(_alone) = self.reconnecting.try_lock() else { return };
         let Some(link) = self.link() else { return };
         let mut servers = link.servers();
         let is_news = |(server, problem): &(Endpoint, Option<StoreError>)| {
@@ -106,34 +137,50 @@ impl<B: Backend> Worker<B> {
         state.servers.connected(servers);
     }
 
-    /// Asks the store, and returns one answer for each inquiry.
-    async fn ask(&self, inquiries: &[&Inquiry]) -> Answers {
-        let mut answers = vec![Err(Unavailable); inquiries.len()];
-        let Some(link) = self.link() else { return answers };
+    /// Asks the store, and gives everybody who has asked the answers when all of them are there.
+    async fn ask(&self, batch: Vec<Inquiries>) {
+        let asker = |Inquiries { inquiries, answer }: Inquiries| {
+            let (answers, missing) = (vec![Err(Unavailable); inquiries.len()], inquiries.len());
+            (inquiries, Asker { answers, missing, answer })
+        };
+        let (asked, mut askers): (Vec<Arc<[Inquiry]>>, Vec<Asker>) = batch.into_iter().map(asker).unzip();
+        self.ask_all(&asked, &mut askers).await;
+        // What the store was not asked has no answer.
+        askers.iter_mut().for_each(Asker::send);
+    }
+
+    async fn ask_all(&self, asked: &[Arc<[Inquiry]>], askers: &mut [Asker]) {
+        let of_asker =
+            |(asker, inquiries): (usize, &Arc<[Inquiry]>)| (0..inquiries.len()).map(move |nth| (asker, nth));
+        let of: Vec<(usize, usize)> = asked.iter().enumerate().flat_map(of_asker).collect();
+        let inquiries: Vec<&Inquiry> = asked.iter().flat_map(|inquiries| inquiries.iter()).collect();
+        let Some(link) = self.link() else { return };
         if inquiries.is_empty() || self.state().servers.condition().answering == 0 {
-            return answers;
+            return;
         }
         self.known.asked.fetch_add(inquiries.len() as u64, Ordering::Relaxed);
         let Probe { host, recent_us, is_sharded, .. } = &self.probe;
-        let mut calls = inquiry::calls(host, *recent_us, inquiries, *is_sharded, self.clock.now_us());
+        let calls = inquiry::calls(host, *recent_us, &inquiries, *is_sharded, self.clock.now_us());
         // A server that was late too often, or takes no writes, is left to the search; its connection stays, for callers that can wait longer.
-        calls.retain(|(_, call)| {
-            !link.server_of(call).is_some_and(|server| self.state().servers.is_left_alone(&server))
+        let (left, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| {
+            link.server_of(call).is_some_and(|server| self.state().servers.is_left_alone(&server))
         });
+        for (asker, nth) in left.iter().flat_map(|(places, _)| places).map(|at| of[*at]) {
+            askers[asker].take(nth, Err(Unavailable));
+        }
         let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) = calls.into_iter().unzip();
         let mut heard: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
         let mut is_wanted = false;
-        let values = link.run(&calls, Deadline::after(self.deadline)).await;
-        for ((places, call), value) in places.iter().zip(&calls).zip(values) {
-            let error = match value.and_then(|value| inquiry::answers(&value, places.len())) {
-                Ok(told) => {
-                    places.iter().zip(told).for_each(|(at, told)| answers[*at] = Ok(told));
-                    None
-                }
-                Err(error) => Some(error),
-            };
+        let mut take = |at: usize, value: Result<Value, StoreError>| {
+            let places = &places[at];
+            let told = value.and_then(|value| inquiry::answers(&value, places.len()));
+            for (nth, at) in places.iter().enumerate() {
+                let (asker, of_asker) = of[*at];
+                askers[asker].take(of_asker, told.as_ref().map_or(Err(Unavailable), |told| Ok(told[nth])));
+            }
+            let error = told.err();
             is_wanted |= error.as_ref().is_some_and(|error| error.needs_reconnect() && !error.is_late());
-            let Some(server) = link.server_of(call) else { continue };
+            let Some(server) = link.server_of(&calls[at]) else { return };
             let refuses_writes =
                 |error: &Option<StoreError>| error.as_ref().is_some_and(StoreError::refuses_writes);
             match heard.entry(server) {
@@ -145,40 +192,13 @@ impl<B: Backend> Worker<B> {
                 }
                 btree_map::Entry::Occupied(_) => {}
             }
-        }
+        };
+        let sent = Instant::now();
+        link.run_each(&calls, Deadline::after(self.deadline), &mut take).await;
         let mut state = self.state();
         state.search.is_wanted |= is_wanted;
         for (server, error) in heard {
-            state.servers.heard(&server, error);
+            state.servers.heard_of_batch(&server, error, sent, Instant::now());
         }
-        answers
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_no_answer_shifts_no_answer_to_another_question() {
-        let told = |free| {
-            Ok(Told {
-                spent: true,
-                wait_us: 0,
-                granted: 0,
-                free,
-                nearest: 0,
-                more_us: 0,
-                violated: 0,
-                above: false,
-                holds: 0,
-                heard: 0,
-            })
-        };
-        let answers = vec![told(1), Err(Unavailable), told(3), told(4), told(5)];
-        let dealt: Vec<(Answers, &str)> = dealt(answers, vec![(1, "a"), (3, "b"), (1, "c")]).collect();
-        let expected =
-            [(vec![told(1)], "a"), (vec![Err(Unavailable), told(3), told(4)], "b"), (vec![told(5)], "c")];
-        assert_eq!(dealt, expected);
     }
 }

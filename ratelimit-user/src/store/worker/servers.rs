@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
+
 use crate::{policy::address::Endpoint, store::redis::StoreError};
 
 /// Batches in a row without an answer after which a server counts as away.
@@ -27,6 +29,8 @@ struct Server {
     failures: u32,
     /// Writes that the server has taken since it last refused one.
     taken: u32,
+    /// When the last failure was recorded.
+    failed: Option<Instant>,
     /// Why the server counts as away.
     problem: Option<StoreError>,
 }
@@ -89,7 +93,28 @@ impl Servers {
         }
     }
 
-    /// Records whether a server has answered a batch.
+    /// Records whether a server has answered a batch that was sent at a moment. Batches are under way together: one that was sent before the failure of
+    /// another says nothing new if it fails too.
+    pub(super) fn heard_of_batch(
+        &mut self,
+        endpoint: &Endpoint,
+        error: Option<StoreError>,
+        sent: Instant,
+        now: Instant,
+    ) {
+        let failed = self.known.get(endpoint).and_then(|server| server.failed);
+        let is_old = error.as_ref().is_some_and(|error| !error.refuses_writes());
+        if is_old && failed.is_some_and(|failed| failed > sent) {
+            return;
+        }
+        let has_failed = error.is_some();
+        self.heard(endpoint, error);
+        if let Some(server) = self.known.get_mut(endpoint).filter(|_| has_failed) {
+            server.failed = Some(now);
+        }
+    }
+
+    /// Records whether a server has answered.
     pub(super) fn heard(&mut self, endpoint: &Endpoint, error: Option<StoreError>) {
         let server = self.known.entry(endpoint.clone()).or_default();
         let Some(error) = error else {
@@ -103,7 +128,7 @@ impl Servers {
         server.failures = server.failures.saturating_add(1);
         // One refused write is enough, because answers to questions that write nothing come between two refusals.
         if error.refuses_writes() || server.failures >= PATIENCE {
-            *server = Server { failures: server.failures, taken: 0, problem: Some(error) };
+            *server = Server { failures: server.failures, problem: Some(error), ..Server::default() };
         }
     }
 
@@ -119,6 +144,11 @@ impl Servers {
     /// Whether a server is asked nothing for requests: they have waited for it too often, or it takes no writes.
     pub(super) fn is_left_alone(&self, endpoint: &Endpoint) -> bool {
         self.problem(endpoint).is_some_and(|problem| problem.is_late() || problem.refuses_writes())
+    }
+
+    /// Returns the error of a server that counts as away because it is late.
+    pub(super) fn late(&self, endpoint: &Endpoint) -> Option<&StoreError> {
+        self.problem(endpoint).filter(|problem| problem.is_late())
     }
 
     /// Returns all servers that count as away.
@@ -181,6 +211,18 @@ mod tests {
         assert_eq!(servers.condition().problem, Some(late()));
         servers.heard(&endpoint(1), None);
         assert_eq!(counts(&servers), (2, 0));
+    }
+
+    #[test]
+    fn batches_that_fail_together_are_one_failure() {
+        let (mut servers, began) = (two(), Instant::now());
+        let at = |ms| began + Duration::from_millis(ms);
+        for (sent, failed) in [(0, 50), (2, 52), (4, 54), (50, 100)] {
+            servers.heard_of_batch(&endpoint(1), Some(late()), at(sent), at(failed));
+            assert!(!servers.is_away(&endpoint(1)), "{sent}");
+        }
+        servers.heard_of_batch(&endpoint(1), Some(late()), at(101), at(151));
+        assert!(servers.is_away(&endpoint(1)), "the third");
     }
 
     #[test]

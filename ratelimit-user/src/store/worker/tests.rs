@@ -20,7 +20,7 @@ use crate::{
     policy::address::Endpoint,
     store::{
         ask::{Ask, CountedLimit},
-        backend::Backend,
+        backend::{Backend, TakeAnswer},
         deadline::Deadline,
         inquiry::Inquiry,
         lease_batch,
@@ -78,9 +78,9 @@ impl Memory {
 fn answer(call: &Call<'_>) -> Value {
     match call.script.name() {
         "reset" => Value::Okay,
-        // Ten numbers for each record, which is an argument behind three others: the first says that it was spent.
+        // Ten numbers for each record, which is an argument behind four others: the first says that it was spent.
         _ => Value::Array(
-            call.args[3..].iter().flat_map(|_| [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(Value::Int).collect(),
+            call.args[4..].iter().flat_map(|_| [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(Value::Int).collect(),
         ),
     }
 }
@@ -89,7 +89,7 @@ impl Backend for Memory {
     type Address = Self;
 
     fn is_sharded(_: &Self) -> bool {
-        false
+        true
     }
 
     async fn open(address: &Self, until: Deadline) -> Result<Self, StoreError> {
@@ -109,17 +109,23 @@ impl Backend for Memory {
         Some(Endpoint::Tcp { host: "memory".into(), port: 1 })
     }
 
-    async fn run(&self, calls: &[Call<'_>], until: Deadline) -> Vec<Result<Value, StoreError>> {
+    async fn run_each(&self, calls: &[Call<'_>], until: Deadline, take: TakeAnswer<'_>) {
+        let is_quick = |call: &Call<'_>| call.keys[0].starts_with(b"quick");
+        let answered = |call| self.refused().map_or_else(|| Ok(answer(call)), Err);
+        for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_quick(call)) {
+            take(at, answered(call));
+        }
+        let calls: Vec<_> = calls.iter().enumerate().filter(|(_, call)| !is_quick(call)).collect();
+        let mut late = None;
         if self.0.is_held.load(Ordering::Relaxed) {
             let (end, ended) = oneshot::channel();
-            let keys = calls.iter().map(|call| call.keys.len()).sum();
+            let keys = calls.iter().map(|(_, call)| call.keys.len()).sum();
             self.0.queue.lock().unwrap().push((keys, end));
-            let done = until.hold("memory:1", async { Ok(ended.await) }).await;
-            if let Err(error) = done {
-                return vec![Err(error); calls.len()];
-            }
+            late = until.hold("memory:1", async { Ok(ended.await) }).await.err();
         }
-        calls.iter().map(|call| self.refused().map_or_else(|| Ok(answer(call)), Err)).collect()
+        for (at, call) in calls {
+            take(at, late.clone().map_or_else(|| answered(call), Err));
+        }
     }
 
     async fn has_moved(&self, _: Deadline) -> bool {
@@ -136,6 +142,7 @@ impl Backend for Memory {
             version: (7, 0, 0),
             run_id: String::new(),
             role: Role::Master,
+            time_us: 0,
             maxmemory: 0,
             maxmemory_policy: "noeviction".into(),
         };
@@ -162,8 +169,12 @@ fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store, Memory) -> F) {
 }
 
 fn inquiry() -> Arc<[Inquiry]> {
+    inquiry_about("t:{a}:b")
+}
+
+fn inquiry_about(key: &str) -> Arc<[Inquiry]> {
     let limits = vec![CountedLimit::plain(Meter::Bucket(RequestBucket::new(1, 1_000_000, 1)))];
-    Arc::from([Inquiry { key: "t:{a}:b".into(), limits, ask: Ask::default() }])
+    Arc::from([Inquiry { key: key.into(), limits, ask: Ask::default() }])
 }
 
 /// Makes a job of `calls` calls with five keys each.
@@ -187,16 +198,16 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
             async move { store.run(job(600), LONG).await }
         });
         settle().await;
-        assert_eq!(memory.waiting(), [750, 750], "of 3000 keys");
+        assert_eq!(memory.waiting(), [500, 500], "of 3000 keys");
         let request = tokio::spawn({
             let store = store.clone();
             async move { store.ask(inquiry()).await }
         });
         settle().await;
-        assert_eq!(memory.waiting(), [750, 750, 3]);
+        assert_eq!(memory.waiting(), [500, 500, 1]);
         memory.let_go();
         settle().await;
-        assert_eq!(memory.waiting(), [750, 3, 750], "what comes later is behind the request");
+        assert_eq!(memory.waiting(), [500, 1, 500], "what comes later is behind the request");
         memory.let_go();
         memory.let_go();
         assert!(request.await.unwrap().unwrap()[0].is_ok() && !long.is_finished());
@@ -209,6 +220,28 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
         assert!(answers.len() == 600 && answers.iter().all(Result::is_ok));
         assert_eq!(memory.0.connections.load(Ordering::Relaxed), 1, "one connection for all of it");
         assert_eq!(store.counts(), (1, 0));
+    });
+}
+
+#[test]
+fn a_slow_call_holds_back_no_other_request() {
+    with_store(|store, memory| async move {
+        memory.0.is_held.store(true, Ordering::Relaxed);
+        let ask = |key| {
+            let store = store.clone();
+            tokio::spawn(async move { store.ask(inquiry_about(key)).await })
+        };
+        // The first two go together: the first batch begins when the worker has its turn.
+        let (slow, quick) = (ask("slow"), ask("quick"));
+        assert!(quick.await.unwrap().unwrap()[0].is_ok(), "in the batch of the slow one");
+        assert!(ask("quick, behind").await.unwrap().unwrap()[0].is_ok(), "in the next batch");
+        assert!(!slow.is_finished());
+        while !memory.waiting().is_empty() {
+            memory.let_go();
+            settle().await;
+        }
+        assert!(slow.await.unwrap().unwrap()[0].is_ok());
+        assert_eq!(store.counts(), (3, 0));
     });
 }
 
@@ -234,7 +267,7 @@ fn a_job_ends_with_its_deadline_and_sends_nothing_more() {
         let answers = store.run(job(600), Duration::from_millis(20)).await;
         let late = |answer: &Result<Value, StoreError>| answer.as_ref().is_err_and(StoreError::is_late);
         assert!(answers.len() == 600 && answers.iter().all(late), "{answers:?}");
-        assert_eq!(memory.waiting().iter().filter(|keys| **keys == 750).count(), 2);
+        assert_eq!(memory.waiting().iter().filter(|keys| **keys == 500).count(), 2);
         assert!(store.is_up(), "a job that was late says nothing of requests");
     });
 }

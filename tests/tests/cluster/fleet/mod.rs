@@ -36,7 +36,7 @@ fn season_cluster(redis: &Redis, name: &str) {
         redis::Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
         _ => None,
     };
-    let key = format!("{name}:2:since");
+    let key = format!("{name}:3:since");
     let since = wait_for("a store that was used", || text(redis.ask(&["GET", &key])));
     let mut words = since.split(' ').map(str::to_owned).collect::<Vec<_>>();
     words[1] = (words[1].parse::<u64>().expect("a time") - DAY_US).to_string();

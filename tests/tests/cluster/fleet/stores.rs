@@ -45,6 +45,47 @@ fn a_failover_of_sentinels_does_not_widen_the_limit() {
     judge(&samples);
 }
 
+/// The slowest second between two moments after the beginning, in packets.
+fn slowest(samples: &[Sample], from: Duration, to: Duration) -> u64 {
+    let second = Duration::from_secs(1);
+    let after = |sample: &&Sample| {
+        let at = sample.since(&samples[0]);
+        (from..to).contains(&at)
+    };
+    let pace = |first: &Sample| {
+        let last = samples.iter().find(|last| last.since(first) >= second)?;
+        Some(((last.total() - first.total()) as f64 / last.since(first).as_secs_f64()) as u64)
+    };
+    samples.iter().filter(after).filter_map(pace).min().expect("samples")
+}
+
+#[test]
+fn an_open_slot_of_a_redis_cluster_costs_no_packets() {
+    let _alone = alone();
+    let cluster = RedisCluster::new();
+    let mut fleet = Fleet::start(2, LIMIT, &cluster.url(), "hosts = 2");
+    fleet.watch(WARM * 2, Vec::new());
+    let of_user = slot(b"acme");
+    let owner = cluster.master_of(of_user).expect("a master");
+    let (next, third) = ((owner + 1) % 3, (owner + 2) % 3);
+    let record = || vec!["ratelimit:3:{acme}:packets".to_owned()];
+    let floods = fleet.flood(&[0, 1], 10_000, 17.0);
+    // The slot is open for ten seconds, and the record is at the new place for the second half of them. Then it moves at once.
+    let events: Vec<(Duration, Box<dyn FnMut()>)> = vec![
+        (Duration::from_secs(3), Box::new(|| cluster.begin_migration(of_user, next))),
+        (Duration::from_secs(8), Box::new(|| cluster.move_keys(owner, next, &record()))),
+        (Duration::from_secs(13), Box::new(|| cluster.finish_migration(of_user, next))),
+        (Duration::from_secs(14), Box::new(|| cluster.migrate_slot(of_user, third))),
+    ];
+    let samples = fleet.watch(Duration::from_secs(17), events);
+    floods.into_iter().for_each(done);
+    let at = |second| Duration::from_secs(second);
+    let worst = [(2, 7), (7, 12), (12, 15)].map(|(from, to)| slowest(&samples, at(from), at(to)));
+    println!("{worst:?} packets in the worst second: record here, there, and after the slot has moved");
+    judge(&samples);
+    assert!(worst.iter().all(|pace| *pace as f64 >= 0.9 * BOUND.rate), "{worst:?}");
+}
+
 #[test]
 #[ignore = "long"]
 fn a_slot_that_moves_and_a_master_that_dies_do_not_widen_the_limit() {

@@ -177,6 +177,63 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
     });
 }
 
+/// The fewest requests that were served in a second between the first and the last.
+fn fewest(served: &[Instant]) -> usize {
+    let last = *served.last().expect("something was served");
+    let second = Duration::from_secs(1);
+    let inside = |from: &Instant| served.iter().filter(|at| **at > *from && **at <= *from + second).count();
+    served.iter().filter(|at| **at + second <= last).map(inside).min().unwrap_or(0)
+}
+
+#[test]
+fn an_open_slot_of_a_redis_cluster_costs_no_requests() {
+    let cluster = partial_cluster();
+    let api = |name: &str, limit: &str| {
+        format!("[[api]]\nname = \"{name}\"\nlimits = [\"40/s burst 20\"]\nsharing = \"strict\"\n{limit}")
+    };
+    let log =
+        "[[api]]\nname = \"log\"\nlimits = [\"20/s\"]\nsharing = \"strict\"\nalgorithm = \"sliding-log\"\n";
+    let hosts = hosts_within(worker::DEADLINE, 1, &policy(&cluster.url(), &api("bucket", log)));
+    let moving = users(&cluster, 0, true).remove(0);
+    let of_slot = slot(moving.as_bytes());
+    let elsewhere = users(&cluster, 0, false).remove(0);
+    let asked: [(&str, &str); 4] =
+        [(&moving, "bucket"), (&elsewhere, "bucket"), (&moving, "log"), (&elsewhere, "log")];
+    let mut served = [const { Vec::new() }; 4];
+    let began = Instant::now();
+    let mut events = vec![
+        (
+            Duration::from_secs(1),
+            (|cluster: &RedisCluster, slot| cluster.begin_migration(slot, 1)) as fn(&RedisCluster, u16),
+        ),
+        (Duration::from_secs(8), |cluster, slot| cluster.finish_migration(slot, 1)),
+        (Duration::from_secs(9), |cluster, slot| cluster.migrate_slot(slot, 2)),
+    ];
+    block_on(async {
+        while began.elapsed() < Duration::from_secs(11) {
+            if events.first().is_some_and(|(at, _)| began.elapsed() >= *at) {
+                (events.remove(0).1)(&cluster, of_slot);
+            }
+            for ((user, api), served) in asked.iter().zip(&mut served) {
+                if is_served(&hosts[0], &Request::new(user, api)).await {
+                    served.push(Instant::now());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(4)).await;
+        }
+    });
+    let (_, failures) = hosts[0].store().unwrap().counts();
+    for ((user, api), served) in asked.iter().zip(&served) {
+        let (limit, least) = (if *api == "log" { 20 } else { 40 }, fewest(served));
+        println!(
+            "{user} {api}: {} in all, {least} in the worst second of {limit}; {failures} without an answer",
+            served.len()
+        );
+        assert!(least * 10 >= limit * 9, "{user} {api}: {least} in a second");
+        assert!(served.len() <= limit * 11 + 20, "{user} {api}: {} in 11 s", served.len());
+    }
+}
+
 /// Two APIs: one whose every request is asked about, and one of which a host holds 1000 after the first question.
 const STRICT_AND_HELD: &str = "[[api]]\nname = \"hour\"\nlimits = [\"30/hour\"]\nsharing = \"strict\"\n\
                                [[api]]\nname = \"held\"\nlimits = [\"64000/hour\"]\nalgorithm = \"fixed-window\"\n";

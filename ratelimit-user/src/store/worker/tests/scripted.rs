@@ -10,7 +10,7 @@ use std::{
 use crate::{
     policy::{Policy, address::Endpoint},
     store::{
-        backend::Backend,
+        backend::{Backend, TakeAnswer},
         deadline::Deadline,
         redis::{Call, Role, ServerFacts, StoreError, Value},
         worker::Store,
@@ -90,8 +90,7 @@ impl Scripted {
             return Value::Okay;
         }
         let mut numbers = Vec::new();
-        // Three keys for each record; there are no logs in these tests.
-        for (keys, packed) in call.keys.chunks(3).zip(&call.args[3..]) {
+        for (key, packed) in call.keys.iter().zip(&call.args[4..]) {
             let number =
                 |at: usize| f64::from_le_bytes(packed[8 * at..8 * at + 8].try_into().unwrap()) as u64;
             let heard = Heard {
@@ -104,7 +103,7 @@ impl Scripted {
                 age_us: number(9),
                 peek: number(10) == 1,
             };
-            let key = text(&keys[0]);
+            let key = text(key);
             let answers = server.answers.iter();
             let answer =
                 answers.filter(|(word, _)| key.contains(word.as_str())).map(|(_, answer)| *answer).next();
@@ -140,8 +139,10 @@ impl Backend for Scripted {
         Some(Endpoint::Tcp { host: "scripted".into(), port: 1 })
     }
 
-    async fn run(&self, calls: &[Call<'_>], _: Deadline) -> Vec<Result<Value, StoreError>> {
-        calls.iter().map(|call| self.refused().map_or_else(|| Ok(self.carry_out(call)), Err)).collect()
+    async fn run_each(&self, calls: &[Call<'_>], _: Deadline, take: TakeAnswer<'_>) {
+        for (at, call) in calls.iter().enumerate() {
+            take(at, self.refused().map_or_else(|| Ok(self.carry_out(call)), Err));
+        }
     }
 
     async fn facts(&self, _: Deadline) -> Result<Vec<ServerFacts>, StoreError> {
@@ -150,6 +151,7 @@ impl Backend for Scripted {
             version: (7, 0, 0),
             run_id: String::new(),
             role: Role::Master,
+            time_us: 0,
             maxmemory: 0,
             maxmemory_policy: "noeviction".into(),
         };

@@ -5,7 +5,7 @@ const STEP_MS: i64 = 1_000;
 
 /// The last reading of the store's clock.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StoreClock {
+pub(crate) struct StoreClock {
     last: Option<StoreClockReading>,
 }
 
@@ -21,14 +21,14 @@ struct StoreClockReading {
 impl StoreClock {
     /// Returns the latest time, in milliseconds, that the store's clock can show at `now_ns`: the store read its clock at the earliest when it was called. 0 before
     /// the first answer.
-    pub(super) fn latest_ms(&self, now_ns: u64) -> u64 {
+    pub(crate) fn latest_ms(&self, now_ns: u64) -> u64 {
         let Some(last) = &self.last else { return 0 };
         last.store_ms.saturating_add_signed((now_ns as i64).wrapping_sub(last.called_ns as i64) / 1_000_000)
     }
 
     /// Takes in a reading of both clocks. Returns by how many milliseconds the store's clock was set ahead, or back if negative; 0 if it was
     /// not set, and for another store, which has another clock.
-    pub(super) fn hear(&mut self, identity: &str, store_ms: u64, called_ns: u64, here_ns: u64) -> i64 {
+    pub(crate) fn hear(&mut self, identity: &str, store_ms: u64, called_ns: u64, here_ns: u64) -> i64 {
         let reading = StoreClockReading { identity: identity.to_owned(), store_ms, here_ns, called_ns };
         let Some(last) = self.last.replace(reading) else { return 0 };
         if last.identity != identity {
@@ -46,8 +46,7 @@ pub(crate) fn said(step_ms: i64) -> String {
     let seconds = step_ms.unsigned_abs() as f64 / 1e3;
     match step_ms < 0 {
         true => format!(
-            "the store's clock went back by {seconds:.1} s; limits are counted from there on, and users may have had only their part of the \
-             reserve for as long as a lease lasts; keep NTP on at the store"
+            "the store's clock went back by {seconds:.1} s; limits go on from where they were; keep NTP on at the store"
         ),
         false => format!(
             "the store's clock went ahead of this host's by {seconds:.1} s: it was set, and limits were refilled by that much; or this host stood \
