@@ -6,6 +6,8 @@
 //! | relative | and a quarter of what passed, or the attack state is `flood` | or an eighth of what passed |
 //! | for | 2 looks in a row | `[attacks] end_after`, 30 s |
 //!
+//! An attack also begins when more passes than [is usual](super::usual) for 5 of 9 looks. It is over when less than half of that passes for `end_after`.
+//!
 //! Packets of blocked sources begin no attack; beyond what was blocked before, they keep one going. A target has one attack at a time, and at most
 //! [`MOST`] services and APIs have one of their own: what is refused elsewhere counts for the host. Packets of clearly another kind end an attack and
 //! begin the next one.
@@ -16,9 +18,10 @@ use std::{
 };
 
 use super::{
-    AttackReport, AttackTarget, Load,
+    AttackKind, AttackReport, AttackTarget, Load,
+    load::per_second,
     ongoing::{Arrived, Course, Look, Ongoing},
-    report::per_second,
+    usual::{UsualLoads, UsualLook},
     witness::Witness,
 };
 use crate::{drops::Sighting, policy::AttackPolicy};
@@ -79,16 +82,19 @@ pub struct Detector {
     next: u64,
     ongoing: BTreeMap<AttackTarget, Ongoing>,
     calm: BTreeMap<AttackTarget, Calm>,
+    usual: UsualLoads,
     recent: VecDeque<Arc<Sighting>>,
     /// The sampled packets of the last looks, kept only while an attack is about to begin.
     recent_samples: VecDeque<SampledPart>,
 }
 
-/// Refused packets for one service, or for none, that were sampled at one time.
+/// Packets for one service, or for none, that were sampled at one time.
 #[derive(Clone, Debug)]
 pub struct SampledPart {
     /// The service that the packets were for, if any.
     pub service: Option<String>,
+    /// Whether these packets passed within every limit; otherwise they were refused.
+    pub has_passed: bool,
     /// The sampled packets.
     pub witnesses: Vec<Witness>,
     /// What each weight is multiplied with, because samples were lost.
@@ -113,18 +119,19 @@ struct Above {
     load: Load,
     /// The milliseconds in which this load came in.
     span_ms: u64,
-    /// How many looks in a row were above the thresholds.
-    looks: u32,
+    /// How many looks in a row had enough refused packets for an attack.
+    refused: u32,
 }
 
 impl Detector {
-    /// Makes a detector from the number of the next attack and the attacks that went on when the daemon before ended.
-    pub fn new(next: u64, going_on: Vec<AttackReport>) -> Self {
+    /// Makes a detector from the number of the next attack, and the attacks that went on and what was usual when the daemon before ended.
+    pub fn new(next: u64, going_on: Vec<AttackReport>, usual: UsualLoads) -> Self {
         let resumed = |report: AttackReport| (report.summary.target.clone(), Ongoing::resume(report));
         Self {
             next,
             ongoing: going_on.into_iter().map(resumed).collect(),
             calm: BTreeMap::new(),
+            usual,
             recent: VecDeque::new(),
             recent_samples: VecDeque::new(),
         }
@@ -133,6 +140,11 @@ impl Detector {
     /// Returns the reports of the attacks that go on.
     pub fn ongoing(&self) -> impl Iterator<Item = &AttackReport> {
         self.ongoing.values().map(|ongoing| &ongoing.report)
+    }
+
+    /// Returns what is usual for each target.
+    pub fn usual(&self) -> &UsualLoads {
+        &self.usual
     }
 
     /// Returns the number of the last attack; 0 before the first.
@@ -152,7 +164,7 @@ impl Detector {
         self.recent.push_back(Arc::clone(sighting));
     }
 
-    /// Whether refused packets should be sampled: the host or a service is attacked, or an attack on one is about to begin.
+    /// Whether packets should be sampled: the host or a service is attacked, or an attack on one is about to begin.
     pub fn is_alert(&self) -> bool {
         let has_packets = |target: &AttackTarget| !matches!(target, AttackTarget::Api(_));
         self.ongoing.keys().any(has_packets) || self.is_about_to_begin()
@@ -165,7 +177,7 @@ impl Detector {
         self.calm.iter().any(is_above)
     }
 
-    /// Takes in refused packets that were sampled.
+    /// Takes in sampled packets.
     pub fn see_samples(&mut self, part: SampledPart) {
         let target = self.target_of(part.service.as_deref());
         if let Some(ongoing) = self.ongoing.get_mut(&target) {
@@ -190,17 +202,20 @@ impl Detector {
     pub fn observe(&mut self, glance: &Glance, policy: &AttackPolicy) -> Vec<AttackNews> {
         let mut news = Vec::new();
         self.end_without_target(&glance.loads, &mut news);
-        let mut rest = Load::default();
+        let (mut rest, mut all) = (Load::default(), Load::default());
         for (target, load) in &glance.loads {
             if *target != AttackTarget::Host {
-                self.follow(target, load, glance, policy, &mut news);
+                self.follow(target, (load, load), glance, policy, &mut news);
             }
             if self.is_for_host(target) {
                 rest.add(load);
             }
+            if !matches!(target, AttackTarget::Api(_)) {
+                all.add(load);
+            }
         }
         if glance.loads.contains_key(&AttackTarget::Host) {
-            self.follow(&AttackTarget::Host, &rest, glance, policy, &mut news);
+            self.follow(&AttackTarget::Host, (&rest, &all), glance, policy, &mut news);
         }
         news
     }
@@ -245,18 +260,25 @@ impl Detector {
         }
     }
 
+    /// Follows a target. What is usual is learned from `all`, which for the host has the packets of services that are attacked by themselves, too.
     fn follow(
         &mut self,
         target: &AttackTarget,
-        load: &Load,
+        (load, all): (&Load, &Load),
         glance: &Glance,
         policy: &AttackPolicy,
         news: &mut Vec<AttackNews>,
     ) {
         let threshold = Threshold::of(target, policy, glance.flood);
+        let usual = match target {
+            AttackTarget::Api(_) => UsualLook::default(),
+            AttackTarget::Host | AttackTarget::Service(_) => {
+                self.usual.of(target).look(load, all, (glance.unix_ms, glance.span_ms), policy.unusual())
+            }
+        };
         if let Some(ongoing) = self.ongoing.get_mut(target) {
             let end_after_ms = policy.end_after_ms();
-            match ongoing.follow(glance.unix_ms, glance.span_ms, load, threshold, end_after_ms) {
+            match ongoing.follow(glance.unix_ms, glance.span_ms, load, usual, threshold, end_after_ms) {
                 Course::Same => {}
                 Course::Due => news.push(AttackNews::Update(ongoing.report.clone())),
                 Course::Changed => news.push(AttackNews::Change(ongoing.report.clone())),
@@ -280,30 +302,35 @@ impl Detector {
         let own = self.ongoing.keys().filter(|other| std::mem::discriminant(*other) == kind).count();
         let has_room = own < MOST;
         let calm = self.calm.entry(target.clone()).or_default();
-        if !has_room || !threshold.is_crossed(load, glance.span_ms) {
+        let is_refused = threshold.is_crossed(load, glance.span_ms);
+        if !has_room || !(is_refused || usual.is_above()) {
             calm.add(load, glance.span_ms);
             return;
         }
         let mut above = calm.above.take().unwrap_or_default();
         above.load.add(load);
         above.span_ms += glance.span_ms;
-        above.looks += 1;
-        if above.looks < LOOKS {
+        above.refused = if is_refused { above.refused + 1 } else { 0 };
+        if above.refused < LOOKS && usual.unusual().is_none() {
             calm.above = Some(above);
             return;
         }
-        let Above { load: all, span_ms, .. } = above;
+        let Above { load: all, span_ms, refused } = above;
         let before = (calm.looks >= ENOUGH).then_some(calm.passed as u64);
         let blocked_before = calm.blocked;
         self.calm.remove(target);
-        let report =
+        let mut report =
             AttackReport::new(self.next, target.clone(), glance.unix_ms.saturating_sub(span_ms), before);
+        if refused < LOOKS {
+            report.summary.kind = AttackKind::UnusualRate;
+        }
         self.next += 1;
         let recent = self.recent.iter().filter(|sighting| sighting.unix_ms + RECENT_MS >= glance.unix_ms);
         let sightings = recent.filter(|one| self.begins_with(target, one.service.as_deref()));
         let parts = self.recent_samples.iter().filter(|one| self.begins_with(target, one.service.as_deref()));
+        let parts = parts.filter(|one| !one.has_passed || usual.unusual().is_some());
         let arrived = Arrived { sightings: sightings.cloned().collect(), parts: parts.cloned().collect() };
-        let look = Look { unix_ms: glance.unix_ms, span_ms, load: all, arrived };
+        let look = Look { unix_ms: glance.unix_ms, span_ms, load: all, usual, arrived };
         let ongoing = Ongoing::begin(report, vec![look], blocked_before, threshold);
         news.push(AttackNews::Begin(ongoing.report.clone()));
         self.ongoing.insert(target.clone(), ongoing);

@@ -13,6 +13,8 @@ use crate::{drops::Sighting, policy::Prefix, stats::ReasonCount};
 const SOURCES: usize = 4_096;
 /// Prefixes and ports that are told apart.
 const OTHERS: usize = 512;
+/// Samples from which a source is said to have sent most packets.
+const ENOUGH: u64 = 200;
 /// Rows of each list in a report.
 const SHOWN: usize = 10;
 
@@ -132,9 +134,16 @@ impl Evidence {
         }
     }
 
-    /// Writes the kind of the attack and the senders that were seen into its report. A kind that is settled stays.
-    pub(super) fn conclude(&self, report: &mut AttackReport, is_settled: bool) {
+    /// Writes the kind of the attack and the senders that were seen into its report. A kind that is settled stays, and an unusual rate stays one until enough is
+    /// refused for an attack.
+    pub(super) fn conclude(&self, report: &mut AttackReport, is_settled: bool, is_refused: bool) {
         self.tell(report);
+        if let Some(unusual) = &mut report.summary.unusual {
+            unusual.advice = unusual.advise(&report.summary.target, self.main_source());
+        }
+        if report.summary.kind == AttackKind::UnusualRate && !is_refused {
+            return;
+        }
         let volumes = |count: &ReasonCount| {
             (count.reason.clone(), Volume { packets: count.packets, bytes: count.bytes })
         };
@@ -143,6 +152,13 @@ impl Evidence {
         if !is_settled || kind.is_like(report.summary.kind) {
             report.summary.kind = kind;
         }
+    }
+
+    /// Returns the source that surely sent more than half of the packets, if there is one.
+    fn main_source(&self) -> Option<String> {
+        let all: u64 = self.sources.all().map(|(_, tally)| tally.packets).sum();
+        let (source, tally) = self.sources.top(1).into_iter().next()?;
+        (self.samples >= ENOUGH && (tally.packets - tally.over) * 2 > all).then(|| source.shown())
     }
 
     /// Writes the lists of sources, prefixes and ports into a report.

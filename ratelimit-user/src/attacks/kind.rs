@@ -30,6 +30,8 @@ pub enum AttackKind {
     Link,
     /// Requests over their limits.
     Requests,
+    /// More packets, bytes or new sources than usual, which no limit refuses.
+    UnusualRate,
 }
 
 /// The senders of refused packets, in numbers.
@@ -74,6 +76,7 @@ impl AttackKind {
             Self::Malformed => "malformed",
             Self::Link => "link",
             Self::Requests => "requests",
+            Self::UnusualRate => "unusual_rate",
         }
     }
 
@@ -94,10 +97,12 @@ impl AttackKind {
 }
 
 impl AttackKind {
-    /// Whether two kinds may be one attack: a flood from many sources and one from forged sources look alike at times.
+    /// Whether two kinds may be one attack: a flood from many sources and one from forged sources look alike at times, and an unusual rate becomes another
+    /// kind once a limit refuses it.
     pub(super) fn is_like(self, other: Self) -> bool {
         let is_many = |kind| matches!(kind, Self::ManySources | Self::Spoofed);
-        self == other || is_many(self) && is_many(other)
+        let is_open = self == Self::UnusualRate || other == Self::UnusualRate;
+        self == other || is_open || is_many(self) && is_many(other)
     }
 
     /// Whether the packets of one look are clearly of another kind than an attack of this kind: two thirds of them say so.

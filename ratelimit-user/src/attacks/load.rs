@@ -46,6 +46,8 @@ pub struct Load {
     pub refused: BTreeMap<&'static str, Volume>,
     /// Of the refused packets, those that passed because the policy or the service is on trial.
     pub waived: Volume,
+    /// Sources that got an entry in the table; of the host alone.
+    pub new_sources: u64,
 }
 
 impl Load {
@@ -71,6 +73,7 @@ impl Load {
         self.passed.add(other.passed);
         self.blocked.add(other.blocked);
         self.waived.add(other.waived);
+        self.new_sources += other.new_sources;
         for (reason, volume) in &other.refused {
             self.refused.entry(reason).or_default().add(*volume);
         }
@@ -106,6 +109,8 @@ pub struct Tallied {
     packets: BTreeMap<String, Vec<(Reason, Fate, Counter)>>,
     /// Requests served and refused so far, by API.
     requests: BTreeMap<String, (u64, u64)>,
+    /// Sources that got an entry in the table so far.
+    new_sources: u64,
 }
 
 impl Tallied {
@@ -135,6 +140,12 @@ impl Tallied {
         counted
     }
 
+    /// Adds how many sources have got an entry in the table so far.
+    #[must_use]
+    pub fn with_new_sources(self, new_sources: u64) -> Self {
+        Self { new_sources, ..self }
+    }
+
     /// Returns the loads since an earlier look. Services and APIs that the earlier look did not have are left out.
     pub fn since(&self, before: &Self) -> BTreeMap<AttackTarget, Load> {
         let mut loads = BTreeMap::new();
@@ -145,6 +156,9 @@ impl Tallied {
                 name => AttackTarget::Service(name.to_owned()),
             };
             loads.insert(target, load(counters, earlier));
+        }
+        if let Some(host) = loads.get_mut(&AttackTarget::Host) {
+            host.new_sources = self.new_sources.saturating_sub(before.new_sources);
         }
         for (api, (served, refused)) in &self.requests {
             let Some((served_before, refused_before)) = before.requests.get(api) else { continue };
@@ -158,6 +172,11 @@ impl Tallied {
         }
         loads
     }
+}
+
+/// Returns how many there were in a second of a span.
+pub(super) fn per_second(count: u64, span_ms: u64) -> u64 {
+    count.saturating_mul(1_000) / span_ms.max(1)
 }
 
 /// The outcome of a request that was refused, which is also its reason here.

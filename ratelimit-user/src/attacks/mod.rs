@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   counters of one look -> Load per target -> Detector -> Begin, Update, End with an AttackReport
+//!                                              Usual: what passes usually
 //!   sampled packets, or drop events -------> Frequent sources, prefixes and ports of the report
 //! ```
 //!
@@ -18,6 +19,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timeline;
+mod usual;
 mod witness;
 
 pub use detector::{AttackNews, Detector, Glance, SampledPart};
@@ -26,4 +28,5 @@ pub use load::{Load, REFUSED, Tallied, Volume};
 pub use report::{AttackNow, AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;
+pub use usual::{Unusual, UsualLoads, UsualMeasure};
 pub use witness::{OriginPort, Witness};

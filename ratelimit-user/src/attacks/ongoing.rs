@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use super::{
-    AttackKind, AttackReport, Load, SampledPart, Volume,
+    AttackKind, AttackReport, AttackSummary, Load, SampledPart, Volume,
     detector::Threshold,
     evidence::Evidence,
-    report::{ReportStep, per_second},
+    load::per_second,
+    report::ReportStep,
+    usual::{UsualLook, UsualMeasure},
 };
 use crate::drops::Sighting;
 
@@ -39,14 +41,23 @@ pub(super) struct Ongoing {
     settles_ms: u64,
     is_settled: bool,
     held: u32,
-    /// The kind and the peak that notifiers were told of.
-    told: (AttackKind, u64),
+    told: Told,
     arrived: Arrived,
     /// The last looks, if they were of another kind.
     apart: Vec<Look>,
 }
 
-/// Refused packets that were seen since the last look.
+/// What notifiers were told of an attack.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    kind: AttackKind,
+    /// Most refused packets per second.
+    refused: u64,
+    /// What was unusual, and its peak.
+    unusual: Option<(UsualMeasure, u64)>,
+}
+
+/// Packets of the attack that were seen since the last look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrived {
     pub(super) sightings: Vec<Arc<Sighting>>,
@@ -61,6 +72,8 @@ pub(super) struct Look {
     /// Milliseconds since the look before.
     pub(super) span_ms: u64,
     pub(super) load: Load,
+    /// The comparison with what is usual.
+    pub(super) usual: UsualLook,
     pub(super) arrived: Arrived,
 }
 
@@ -90,7 +103,7 @@ impl Ongoing {
         let mut ongoing = Self::of(report, blocked_before);
         looks.into_iter().for_each(|look| ongoing.absorb(look, threshold));
         ongoing.since_update_ms = ongoing.report.watched_ms;
-        ongoing.told = (ongoing.report.summary.kind, ongoing.report.summary.peak_packets_per_second);
+        ongoing.told = Told::of(&ongoing.report);
         ongoing
     }
 
@@ -124,7 +137,7 @@ impl Ongoing {
     fn of(report: AttackReport, blocked_before: f64) -> Self {
         Self {
             evidence: Evidence::of(&report),
-            told: (report.summary.kind, report.summary.peak_packets_per_second),
+            told: Told::of(&report),
             is_settled: report.watched_ms >= SETTLED_MS,
             report,
             calm_ms: 0,
@@ -144,8 +157,11 @@ impl Ongoing {
         }
     }
 
-    /// Takes in refused packets that were sampled.
+    /// Takes in sampled packets. Those that passed count if more passes than usual.
     pub(super) fn see_samples(&mut self, part: SampledPart) {
+        if part.has_passed && self.report.summary.unusual.is_none() {
+            return;
+        }
         if self.arrived.parts.iter().map(|part| part.witnesses.len()).sum::<usize>() < ROOM {
             self.arrived.parts.push(part);
         }
@@ -157,11 +173,12 @@ impl Ongoing {
         unix_ms: u64,
         span_ms: u64,
         load: &Load,
+        usual: UsualLook,
         threshold: Threshold,
         end_after_ms: u64,
     ) -> Course {
         let arrived = std::mem::take(&mut self.arrived);
-        let look = Look { unix_ms, span_ms, load: load.clone(), arrived };
+        let look = Look { unix_ms, span_ms, load: load.clone(), usual, arrived };
         self.since_update_ms += span_ms;
         if self.is_of_another_kind(&look, threshold) {
             self.apart.push(look);
@@ -174,10 +191,17 @@ impl Ongoing {
             self.absorb(look, threshold);
         }
         if self.calm_ms >= end_after_ms {
-            self.report.close(&format!("calm for {} s", end_after_ms / 1_000));
+            let is_usual =
+                self.report.summary.unusual.as_ref().is_some_and(|unusual| usual.is_usual_now(unusual));
+            let calm = format!("calm for {} s", end_after_ms / 1_000);
+            self.report.close(if is_usual {
+                "it has lasted so long that so much is usual now"
+            } else {
+                &calm
+            });
             return Course::Over;
         }
-        if self.is_changed(unix_ms) {
+        if self.is_changed(unix_ms, threshold) {
             self.since_update_ms = 0;
             return Course::Changed;
         }
@@ -195,42 +219,55 @@ impl Ongoing {
             return false;
         }
         let mut evidence = Evidence::of_samples();
-        look.arrived.parts.iter().for_each(|part| evidence.see_samples(&part.witnesses, part.scale));
+        let refused = look.arrived.parts.iter().filter(|part| !part.has_passed);
+        refused.for_each(|part| evidence.see_samples(&part.witnesses, part.scale));
         self.report.summary.kind.is_followed_by_another(&look.load.refused, evidence.senders())
     }
 
-    /// Whether notifiers should be told again: the kind has turned out to be another one, or the attack has grown tenfold.
-    fn is_changed(&mut self, unix_ms: u64) -> bool {
-        let (kind, peak) = (self.report.summary.kind, self.report.summary.peak_packets_per_second);
-        let (told_kind, told_peak) = self.told;
+    /// Whether notifiers should be told again: the kind has turned out to be another one, the attack has grown tenfold, or more passes than usual.
+    fn is_changed(&mut self, unix_ms: u64, threshold: Threshold) -> bool {
+        let (now, told) = (Told::of(&self.report), self.told);
         let settles_now = !self.is_settled && self.report.watched_ms >= SETTLED_MS;
         self.is_settled |= settles_now;
+        let is_open = settles_now || told.kind == AttackKind::UnusualRate;
         let mut news = Vec::new();
-        if settles_now && kind != told_kind {
-            news.push(format!("the attack is {}, not {}", kind.name(), told_kind.name()));
+        if is_open && now.kind != told.kind {
+            news.push(format!("the attack is {}, not {}", now.kind.name(), told.kind.name()));
         }
-        if peak >= told_peak.max(1).saturating_mul(GROWTH) {
+        if now.refused >= told.refused.max(threshold.per_second).saturating_mul(GROWTH) {
             let unit = self.report.unit();
-            news.push(format!("the attack grew from {told_peak} to {peak} {unit}/s refused"));
+            news.push(format!("the attack grew from {} to {} {unit}/s refused", told.refused, now.refused));
+        }
+        if let (Some((measure, peak)), Some(unusual)) = (now.unusual, &self.report.summary.unusual) {
+            match told.unusual {
+                None => news.push(unusual.words()),
+                Some((_, before)) if peak >= before.max(1).saturating_mul(GROWTH) => {
+                    let (before, peak) = (measure.rate(before), measure.rate(peak));
+                    news.push(format!("the attack grew from {before} to {peak} that pass"));
+                }
+                Some(_) => {}
+            }
         }
         news.iter().for_each(|what| self.report.note(unix_ms, what));
         if !news.is_empty() {
-            self.told = (kind, peak);
+            self.told = now;
         }
         !news.is_empty()
     }
 
     fn absorb(&mut self, look: Look, threshold: Threshold) {
-        let Look { unix_ms, span_ms, load, arrived } = look;
+        let Look { unix_ms, span_ms, load, usual, arrived } = look;
         arrived.sightings.iter().for_each(|sighting| self.evidence.see(sighting));
         arrived.parts.iter().for_each(|part| self.evidence.see_samples(&part.witnesses, part.scale));
-        let usual = (self.blocked_before * span_ms as f64 / 1_000.0) as u64;
-        let packets = load.blocked.packets.saturating_sub(usual);
+        let blocked_before = (self.blocked_before * span_ms as f64 / 1_000.0) as u64;
+        let packets = load.blocked.packets.saturating_sub(blocked_before);
         let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
         self.report.add(&load, ReportStep { unix_ms, span_ms, blocked: Volume { packets, bytes } });
-        self.evidence.conclude(&mut self.report, self.is_settled);
+        self.compare(usual);
+        let is_refused = threshold.is_crossed(&load, span_ms);
+        self.evidence.conclude(&mut self.report, self.is_settled, is_refused);
         let refused = load.all_refused().packets + packets;
-        if threshold.holds(refused, load.passed.packets, span_ms) {
+        if threshold.holds(refused, load.passed.packets, span_ms) || self.is_unusual(usual) {
             self.calm_ms = 0;
             self.report.last_unix_ms = unix_ms;
         } else {
@@ -241,11 +278,38 @@ impl Ongoing {
         self.report.summary.now.contained = self.held >= HELD;
     }
 
+    /// Whether more than usual still passes.
+    fn is_unusual(&self, usual: UsualLook) -> bool {
+        let AttackReport { summary, passed_before_per_second: before, .. } = &self.report;
+        summary.unusual.as_ref().is_some_and(|unusual| usual.holds(unusual, *before))
+    }
+
+    /// Writes into the report how one look differs from what is usual.
+    fn compare(&mut self, usual: UsualLook) {
+        match (&mut self.report.summary.unusual, usual.unusual()) {
+            (Some(unusual), _) => {
+                unusual.peak_per_second = unusual.peak_per_second.max(usual.now(unusual.measure));
+            }
+            (none, Some(measure)) => {
+                *none = Some(usual.describe(measure, self.report.passed_before_per_second));
+            }
+            (None, None) => {}
+        }
+    }
+
     /// Whether the limits hold this attack off: what is refused is refused to its senders alone, and no more passes than usual.
     fn is_held(&self, load: &Load, span_ms: u64, threshold: Threshold) -> bool {
         let usual = self.report.passed_before_per_second.unwrap_or(0).saturating_mul(2);
         load.waived.packets == 0
             && per_second(load.refused_to_all().packets, span_ms).saturating_mul(2) < threshold.per_second
             && per_second(load.passed.packets, span_ms) <= usual.max(threshold.per_second)
+    }
+}
+
+impl Told {
+    fn of(report: &AttackReport) -> Self {
+        let AttackSummary { kind, peak_packets_per_second: refused, unusual, .. } = &report.summary;
+        let unusual = unusual.as_ref().map(|unusual| (unusual.measure, unusual.peak_per_second));
+        Self { kind: *kind, refused: *refused, unusual }
     }
 }

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttackKind, AttackTarget, Timeline, Volume, load::Load};
+use super::{
+    AttackKind, AttackTarget, Timeline, Unusual, Volume,
+    load::{Load, per_second},
+};
 use crate::{moment, stats::ReasonCount};
 
 /// Changes that a report has room for.
@@ -36,6 +39,9 @@ pub struct AttackSummary {
     pub peak_bytes_per_second: u64,
     /// Of the refused packets, those that passed because the policy or the service is on trial.
     pub would_drop_packets: u64,
+    /// How the attack differs from what usually passes, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusual: Option<Unusual>,
     /// The last second of the attack.
     #[serde(flatten)]
     pub now: AttackNow,
@@ -178,6 +184,7 @@ impl AttackReport {
                 peak_packets_per_second: 0,
                 peak_bytes_per_second: 0,
                 would_drop_packets: 0,
+                unusual: None,
                 now: AttackNow::default(),
             },
             peak_at: moment::utc_ms(begin_unix_ms),
@@ -294,6 +301,10 @@ impl AttackReport {
             Some(source) if *kind == AttackKind::OneSource => format!(", from {}", source.value),
             _ => String::new(),
         };
+        if let (AttackKind::UnusualRate, Some(unusual)) = (kind, &self.summary.unusual) {
+            let (words, advice) = (unusual.words(), &unusual.advice);
+            return format!("attack {number} began: {} on {target}, {words}; {advice}", kind.name());
+        }
         let trial = if self.summary.would_drop_packets > 0 { ", on trial: not dropped" } else { "" };
         format!(
             "attack {number} began: {} on {target}, {peak} {unit}/s refused ({reason}){sender}{trial}",
@@ -313,8 +324,13 @@ impl AttackReport {
             ..
         } = &self.summary;
         let (unit, why) = (self.unit(), self.ended_because.as_deref().unwrap_or_default());
+        let unusual = self
+            .summary
+            .unusual
+            .as_ref()
+            .map_or_else(String::new, |unusual| format!(", {}", unusual.words()));
         format!(
-            "attack {number} ended after {seconds} s: {} on {target}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}",
+            "attack {number} ended after {seconds} s: {} on {target}{unusual}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}",
             kind.name()
         )
     }
@@ -330,8 +346,4 @@ impl AttackReport {
     pub fn unit(&self) -> &'static str {
         self.summary.target.unit()
     }
-}
-
-pub(super) fn per_second(count: u64, span_ms: u64) -> u64 {
-    count.saturating_mul(1_000) / span_ms.max(1)
 }

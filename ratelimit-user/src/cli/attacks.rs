@@ -8,7 +8,7 @@ use super::{
     output::{Output, print, print_json, table},
 };
 use crate::{
-    attacks::{AttackReport, AttackSummary, CountedBy, Frequency},
+    attacks::{AttackReport, AttackSummary, CountedBy, Frequency, Unusual},
     control::{
         client::{ask, unexpected},
         protocol::{Order, Reply},
@@ -86,10 +86,11 @@ fn list(attacks: &[AttackSummary]) -> String {
             attack.refused_packets.to_string(),
             attack.peak_packets_per_second.to_string(),
             attack.target.unit().to_owned(),
+            attack.unusual.as_ref().map_or_else(String::new, Unusual::words),
         ]
     };
     let rows: Vec<Vec<String>> = attacks.iter().map(row).collect();
-    table(&["number", "begin", "lasted", "kind", "target", "refused", "peak/s", "unit"], &rows)
+    table(&["number", "begin", "lasted", "kind", "target", "refused", "peak/s", "unit", "unusual"], &rows)
 }
 
 fn text(report: &AttackReport) -> String {
@@ -113,6 +114,14 @@ fn text(report: &AttackReport) -> String {
             report.peak_at
         ),
     ];
+    if let Some(unusual) = &report.summary.unusual {
+        lines.push(format!(
+            "{} in {} s before; {}",
+            unusual.words(),
+            unusual.watched_seconds,
+            unusual.advice
+        ));
+    }
     if report.summary.would_drop_packets > 0 {
         lines.push(format!("NOT DROPPED, on trial: {} of them passed", report.summary.would_drop_packets));
     }
@@ -158,6 +167,9 @@ fn text(report: &AttackReport) -> String {
     if report.samples > 0 {
         let what = match report.counted_by {
             CountedBy::DropEvents => "drop events, a sample",
+            CountedBy::Samples if report.summary.unusual.is_some() => {
+                "packets were looked at, those that passed as well"
+            }
             CountedBy::Samples => "refused packets were looked at",
         };
         text += &format!("{} {what}; at least {} sources\n", report.samples, report.sources_seen);

@@ -93,14 +93,7 @@ fn text(status: &protocol::Status) -> String {
         counted(status.attack_state_changes, "change")
     ));
     for attack in &status.attacks.active {
-        text.push_str(&format!(
-            "           attack {}: {} on {}, {}; ratelimit attacks show {}\n",
-            attack.number,
-            attack.kind.name(),
-            attack.target,
-            attack.now.words(attack.target.unit()),
-            attack.number
-        ));
+        text.push_str(&format!("           {}; ratelimit attacks show {}\n", attack.words(), attack.number));
     }
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(

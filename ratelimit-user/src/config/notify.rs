@@ -19,6 +19,7 @@ policy_table! {
     AttacksTable {
         "begin" => begin: Option<At<String>> = string,
         "begin_requests" => begin_requests: Option<At<String>> = string,
+        "unusual" => unusual: Option<At<String>> = string,
         "end_after" => end_after: Option<At<String>> = string,
     }
 }
@@ -41,9 +42,10 @@ pub(super) fn attacks(table: Option<&AttacksTable>, problems: &mut Problems<'_>)
     let mut policy = AttackPolicy::default();
     let Some(table) = table else { return policy };
     type With = fn(AttackPolicy, &str) -> Result<AttackPolicy, AttackPolicyError>;
-    let keys: [(&Option<At<String>>, With); 3] = [
+    let keys: [(&Option<At<String>>, With); 4] = [
         (&table.begin, AttackPolicy::with_begin),
         (&table.begin_requests, AttackPolicy::with_begin_requests),
+        (&table.unusual, AttackPolicy::with_unusual),
         (&table.end_after, AttackPolicy::with_end_after),
     ];
     for (written, with) in keys {

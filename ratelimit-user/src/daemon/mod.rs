@@ -43,6 +43,6 @@ pub use run::run;
 /// Reads bytes as each file of the state directory would be read. Returns whether notes of the journal that can be read are written back unchanged.
 pub fn read_any_state(bytes: &[u8]) -> bool {
     let _maybe_damaged = record::opened(bytes);
-    let _maybe_damaged = attack_records::opened(bytes);
+    let _maybe_damaged = attack_records::opened::<crate::attacks::AttackReport>(bytes);
     journal::reads_what_it_writes(bytes)
 }

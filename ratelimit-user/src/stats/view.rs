@@ -68,6 +68,9 @@ pub struct StatsView {
     pub sampling: SamplingNote,
     /// The host's attack state.
     pub attack_state: String,
+    /// A sentence about each attack that goes on.
+    #[serde(default)]
+    pub attacks: Vec<String>,
     /// `enforce` or `monitor`.
     pub mode: String,
     /// The hosts of the cluster, if this one is in one.
@@ -133,6 +136,7 @@ impl StatsView {
             users: talkers(&|source| owners.owner(&source).map(|name| Who::User(name.to_owned()))),
             sampling: note(span),
             attack_state: span.attack_state.to_owned(),
+            attacks: Vec::new(),
             mode: span.policy.mode().name().to_owned(),
             hosts: Vec::new(),
         }

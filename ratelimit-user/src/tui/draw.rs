@@ -16,8 +16,9 @@ use super::{
 /// Draws a screen. Without colours, letters are bold, reversed or plain.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, has_colours: bool) {
     let colour = |colour: Color| if has_colours { Style::new().fg(colour) } else { Style::new() };
+    let has_attack = screen.view.as_ref().is_some_and(|view| !view.attacks.is_empty());
     let [head, lines, table, foot] = Layout::vertical([
-        Constraint::Length(4),
+        Constraint::Length(4 + u16::from(has_attack)),
         Constraint::Length(2),
         Constraint::Fill(1),
         Constraint::Length(2),
@@ -39,16 +40,16 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, screen: &Screen, alarming: Style
         frame.render_widget(Paragraph::new("looking at the traffic for a second..."), area);
         return;
     };
-    let [what, much, how] = summary(view);
+    let mut text: Vec<Line<'_>> = summary(view).into_iter().map(Line::from).collect();
     let is_calm = view.attack_state == "normal";
     let first = if is_calm { Style::new() } else { alarming.add_modifier(Modifier::BOLD) };
-    let paused = if screen.is_paused { "  PAUSED" } else { "" };
-    let text = vec![
-        Line::styled(format!("{what}{paused}"), first),
-        Line::from(much),
-        Line::from(how),
-        Line::from(screen.standing.line.clone()),
-    ];
+    // The state, and an attack if one goes on.
+    let loud = 1 + usize::from(!view.attacks.is_empty());
+    text.iter_mut().take(loud).for_each(|line| *line = std::mem::take(line).style(first));
+    if let (true, Some(line)) = (screen.is_paused, text.first_mut()) {
+        line.push_span("  PAUSED");
+    }
+    text.push(Line::from(screen.standing.line.clone()));
     frame.render_widget(Paragraph::new(text), area);
 }
 
@@ -170,6 +171,17 @@ mod tests {
             warnings: vec!["the store does not answer".to_owned(), "another".to_owned()],
         });
         screen
+    }
+
+    #[test]
+    fn an_attack_that_goes_on_is_a_line_more() {
+        let mut screen = screen();
+        let view = screen.view.as_mut().unwrap();
+        view.attacks = vec!["attack 7: unusual_rate on the host".to_owned(), "attack 8: syn".to_owned()];
+        let text = shown(&screen, 80, 24);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "attack 7: unusual_rate on the host (and 1 more)", "{text}");
+        assert!(lines[4].starts_with("eth0 native ") && lines[5].starts_with("passed  1.23k "), "{text}");
     }
 
     #[test]

@@ -219,8 +219,8 @@ pub fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{unit}")
 }
 
-/// The host in three lines: its state, its traffic, and the error of the numbers of sources.
-pub fn summary(view: &StatsView) -> [String; 3] {
+/// The host in three lines: its state, its traffic, and the error of the numbers of sources. An attack that goes on is a line more, the second.
+pub fn summary(view: &StatsView) -> Vec<String> {
     let flow = |flow: &Flow| {
         format!("{} ({}bit/s)", short(flow.packets_per_second), short(8.0 * flow.bytes_per_second))
     };
@@ -234,8 +234,12 @@ pub fn summary(view: &StatsView) -> [String; 3] {
             short(sampling.unseen_packets as f64)
         ),
     };
-    [
-        format!("{}  mode {}  attack state {}", view.at, view.mode, view.attack_state),
+    let attack = view.attacks.first().map(|first| match view.attacks.len() {
+        1 => first.clone(),
+        all => format!("{first} (and {} more)", all - 1),
+    });
+    let state = format!("{}  mode {}  attack state {}", view.at, view.mode, view.attack_state);
+    let traffic = [
         format!(
             "packets/s: passed {}  dropped {}  answered {}",
             flow(&view.passed),
@@ -243,7 +247,8 @@ pub fn summary(view: &StatsView) -> [String; 3] {
             short(view.replied.packets_per_second)
         ),
         how,
-    ]
+    ];
+    [state].into_iter().chain(attack).chain(traffic).collect()
 }
 
 #[cfg(test)]
@@ -327,6 +332,7 @@ pub(super) mod tests {
             ],
             sampling: SamplingNote { samples: 8_123, one_in: 64, unseen_packets: 192, ..Default::default() },
             attack_state: "flood".to_owned(),
+            attacks: Vec::new(),
             mode: "enforce".to_owned(),
             users: vec![user()],
             hosts: vec![ClusterHost {

@@ -188,6 +188,79 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
 }
 
 #[test]
+fn a_forged_flood_that_no_limit_refuses_is_told() {
+    let edge = Edge::new();
+    let (port, heard) = server(&edge);
+    let daemon = edge.start(&format!(
+        "[source]\nlimits = [\"2000 packets/s burst 4000\", \"100 syns/s burst 200\"]\n\
+         [attacks]\nend_after = \"2s\"\n[[notify]]\nwebhook = \"http://127.0.0.1:{port}/hook\"\n\
+         [listen]\nmetrics = \"127.0.0.1:9464\"\n"
+    ));
+    let mut forger = edge
+        .wire
+        .in_net(binary("traffic"))
+        .args(["forge", "--kind", "udp", "--to", &socket_address(EDGE_V4), "--for", "60", "--pps", "30000"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start a forger");
+    daemon.wait_for_log("attack 1 began: unusual_rate on the host, ");
+    let (_, body) = message(&heard);
+    let attack = &body["attack"];
+    assert_eq!((&body["event"], &attack["kind"]), (&"attack_begin".into(), &"unusual_rate".into()), "{body}");
+    let unusual = &attack["unusual"];
+    assert_eq!(
+        (&unusual["measure"], &unusual["begin_per_second"]),
+        (&"packets".into(), &10_000.into()),
+        "{body}"
+    );
+    assert!(unusual["peak_per_second"].as_u64() > Some(15_000), "{body}");
+    assert_eq!(unusual["advice"], "total = [\"10000 packets/s\"] of [host] bounds it", "{body}");
+    let words = "attack 1: unusual_rate on the host, goes on: ";
+    assert_answer(
+        &edge.cli(&["status"]),
+        0,
+        &["attack     elevated, ", words, " packets/s pass, usual are up to "],
+    );
+    assert_answer(&edge.cli(&["top", "--once"]), 0, &[words]);
+    assert!(
+        http_get(&edge, "/metrics")
+            .contains("ratelimit_attack_active{kind=\"unusual_rate\",name=\"\",target=\"host\"} 1")
+    );
+    for (words, page) in [
+        (["attacks", "list"].as_slice(), "`attacks list`, `attacks show`"),
+        (&["attacks", "show", "1"], "`attacks list`, `attacks show`"),
+        (&["status"], "`status`"),
+        (&["top", "--once"], "`top`"),
+    ] {
+        let found = differences(words, page, &edge.json(words), false);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+    // What passes is sampled: the senders are many, and the port is known.
+    let report = &edge.json(&["attacks", "show", "1"])["attack"];
+    assert_eq!(
+        (&report["counted_by"], &report["ports"][0]["value"]),
+        (&"samples".into(), &"4711".into()),
+        "{report:#}"
+    );
+    assert!(report["sources_seen"].as_u64() > Some(1_000), "{report:#}");
+
+    // The advice bounds it, and it is the same attack.
+    edge.write_policy(
+        &fs::read_to_string(edge.policy())
+            .unwrap()
+            .replace("[attacks]", "[host]\ntotal = [\"10000 packets/s\"]\n[attacks]"),
+    );
+    daemon.signal("HUP");
+    daemon.wait_for_log("attack 1 changed: ");
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    daemon.wait_for_log("attack 1 was going on when the daemon before ended");
+    forger.kill().expect("stop the forger");
+    forger.wait().expect("its end");
+    daemon.wait_for_log("attack 1 ended after ");
+}
+
+#[test]
 fn a_flood_from_the_ports_of_reflectors_is_a_reflection_and_its_packets_are_estimated() {
     let edge = edge_with_sources(&[BAD]);
     let _daemon = edge.start(

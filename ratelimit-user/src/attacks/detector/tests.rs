@@ -20,8 +20,9 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            detector: Detector::new(1, Vec::new()),
-            policy: AttackPolicy::default(),
+            detector: Detector::new(1, Vec::new(), UsualLoads::default()),
+            // What passes is unusual in tests of its own.
+            policy: AttackPolicy::default().with_unusual("1000000000 packets/s").unwrap(),
             unix_ms: 1_000_000,
             flood: false,
         }
@@ -263,6 +264,7 @@ fn a_sampled_packet_is_part_of_one_attack_and_whoever_sends_most_of_it_makes_its
             let loud = (0..200).map(|n| witness(format!("198.51.100.{}", if n < 5 { n } else { 66 }), 999));
             let part = |service: Option<&str>, witnesses| SampledPart {
                 service: service.map(str::to_owned),
+                has_passed: false,
                 witnesses,
                 scale: 1.0,
             };
@@ -298,7 +300,7 @@ fn after_a_restart_an_attack_goes_on_under_its_number_or_has_ended_and_is_not_co
     let mut found = kept.clone();
     found.found_at_start(bench.unix_ms + 20_000, 300_000);
     assert!(!found.is_over());
-    bench.detector = Detector::new(2, vec![found]);
+    bench.detector = Detector::new(2, vec![found], UsualLoads::default());
     assert!(bench.second(&dns(), 0, 5_000).is_empty(), "it is not begun a second time");
     let report = bench.detector.ongoing().next().unwrap();
     assert_eq!((report.summary.number, report.summary.refused_packets, report.restarts), (1, 15_000, 1));
@@ -323,7 +325,7 @@ fn sampled(sources: impl Iterator<Item = u8>) -> SampledPart {
         weight: 1,
     };
     let witnesses = sources.flat_map(|last| vec![witness(last); 100]).collect();
-    SampledPart { service: None, witnesses, scale: 1.0 }
+    SampledPart { service: None, has_passed: false, witnesses, scale: 1.0 }
 }
 
 impl Bench {

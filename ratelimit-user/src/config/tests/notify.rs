@@ -43,6 +43,7 @@ fn what_is_wrong_with_a_notifier_is_said_with_its_line_and_without_secrets() {
         ("[[notify]]\nwebhook = \"https://a/\"\non = []", 5, "on is empty"),
         ("[[notify]]\nwebhok = \"https://a/\"", 4, "did you mean \"webhook\""),
         ("[attacks]\nbegin = \"10\"", 4, "use one such as \"1000 packets/s\""),
+        ("[attacks]\nunusual = \"10 Mbit/s\"", 4, "use one such as \"10000 packets/s\""),
         ("[attacks]\nend_after = \"0s\"", 4, "use one such as \"30s\""),
     ] {
         let found = problems(text);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attacks::{AttackKind, AttackNow, AttackTarget},
+    attacks::{AttackKind, AttackNow, AttackTarget, Unusual},
     headroom::HeadroomReading,
     notify::NotifierStatus,
     policy::changes::PolicyChange,
@@ -219,6 +219,19 @@ pub struct ActiveAttack {
     /// The last second of the attack.
     #[serde(flatten)]
     pub now: AttackNow,
+    /// How the attack differs from what usually passes, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusual: Option<Unusual>,
+}
+
+impl ActiveAttack {
+    /// Returns one sentence about the attack: `attack 7: one_source on service dns, is contained: ...`.
+    pub fn words(&self) -> String {
+        let unusual =
+            self.unusual.as_ref().map_or_else(String::new, |unusual| format!(", {}", unusual.words()));
+        let (kind, now) = (self.kind.name(), self.now.words(self.target.unit()));
+        format!("attack {}: {kind} on {}, {now}{unusual}", self.number, self.target)
+    }
 }
 
 /// One host's part in its cluster.

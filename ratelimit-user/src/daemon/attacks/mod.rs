@@ -21,6 +21,8 @@ use crate::{
     policy::{Occasion, Policy},
 };
 
+/// How often what was learned of usual loads is written to disk. A daemon that is killed loses what it has learned since.
+const KEEP_USUAL_EVERY: Duration = Duration::from_secs(300);
 /// How often the report of an attack that goes on is written to disk. A daemon that is killed loses what it has counted since.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// An attack whose last second is longer ago than this when a daemon starts has ended.
@@ -39,6 +41,7 @@ pub(super) struct Attacks {
     clock: Clock,
     before: Option<(Tallied, Instant)>,
     kept: Instant,
+    usual_kept: Instant,
     begun: u64,
 }
 
@@ -50,6 +53,7 @@ impl Attacks {
             Notifications::start(host_name(), DeliveryTimes::default(), post).map_err(failed)?;
         notifications.follow(policy.notifiers());
         let (records, mut reports, next) = AttackRecords::open(directory);
+        let usual = records.usual();
         let clock = Clock::start();
         let now_ms = clock.now_us() / 1_000;
         let mut going_on = Vec::new();
@@ -67,7 +71,7 @@ impl Attacks {
                 going_on.push(report.clone());
             }
         }
-        let detector = Detector::new(next, going_on);
+        let detector = Detector::new(next, going_on, usual);
         Ok(Self {
             detector,
             reports,
@@ -76,6 +80,7 @@ impl Attacks {
             clock,
             before: None,
             kept: Instant::now(),
+            usual_kept: Instant::now(),
             begun: 0,
         })
     }
@@ -89,12 +94,12 @@ impl Attacks {
         self.detector.see(sighting);
     }
 
-    /// Whether refused packets should be sampled.
+    /// Whether packets should be sampled.
     pub(super) fn is_alert(&self) -> bool {
         self.detector.is_alert()
     }
 
-    /// Takes in refused packets that were sampled.
+    /// Takes in sampled packets.
     pub(super) fn see_samples(&mut self, part: SampledPart) {
         self.detector.see_samples(part);
     }
@@ -118,6 +123,10 @@ impl Attacks {
         if now.duration_since(self.kept) >= KEEP_EVERY {
             self.keep_ongoing();
             self.kept = now;
+        }
+        if now.duration_since(self.usual_kept) >= KEEP_USUAL_EVERY {
+            self.records.keep_usual(self.detector.usual());
+            self.usual_kept = now;
         }
     }
 
@@ -155,9 +164,10 @@ impl Attacks {
         }
     }
 
-    /// Called when the daemon stops: saves the reports of attacks that go on, so that the next daemon goes on with them.
+    /// Called when the daemon stops: saves the reports of attacks that go on and what was learned, so that the next daemon goes on with them.
     pub(super) fn stop(&mut self) {
         self.keep_ongoing();
+        self.records.keep_usual(self.detector.usual());
         self.records.settle(LAST_WAIT);
     }
 
@@ -198,6 +208,7 @@ impl Attacks {
             kind: report.summary.kind,
             refused_packets: report.summary.refused_packets,
             now: report.summary.now,
+            unusual: report.summary.unusual.clone(),
         };
         AttacksStatus {
             active: self.detector.ongoing().map(active).collect(),
@@ -219,14 +230,18 @@ impl Attacks {
     }
 }
 
-/// Returns the number of the report to remove when there are too many: of the older half the one with the fewest refused packets, so that many small attacks do not
+/// Returns the number of the report to remove when there are too many: of the older half the one with the fewest packets, so that many small attacks do not
 /// displace a large one.
 fn superfluous(reports: &BTreeMap<u64, AttackReport>) -> Option<u64> {
     if reports.len() <= KEPT {
         return None;
     }
     let older = reports.values().take(KEPT / 2).filter(|report| report.is_over());
-    let least = older.min_by_key(|report| report.summary.refused_packets);
+    let size = |report: &&AttackReport| {
+        let passed = if report.summary.unusual.is_some() { report.passed_packets } else { 0 };
+        report.summary.refused_packets.saturating_add(passed)
+    };
+    let least = older.min_by_key(size);
     least.or_else(|| reports.values().next()).map(|report| report.summary.number)
 }
 

@@ -1,5 +1,5 @@
-//! Keeps reports of attacks on disk: one sealed file for each, in `attacks` below the directory that outlives a reboot. A thread of its own writes them, so that a
-//! slow disk holds up nothing else.
+//! Keeps reports of attacks on disk: one sealed file for each, in `attacks` below the directory that outlives a reboot, and one file for what is usual. A thread of
+//! its own writes them, so that a slow disk holds up nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -12,18 +12,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::de::DeserializeOwned;
+
 use super::{
     replacement::{self, Replacement},
     seal::Seal,
 };
-use crate::{attacks::AttackReport, log};
+use crate::{
+    attacks::{AttackReport, UsualLoads},
+    log,
+};
 
 /// The folder for reports in the directory that outlives a reboot.
 const FOLDER: &str = "attacks";
+/// The file in that folder for what is usual.
+const USUAL: &str = "usual.json";
 /// The number of reports that are kept.
 pub(in crate::daemon) const KEPT: usize = 200;
 /// The largest size of a file in bytes, more than a report takes.
 const MAX_BYTES: u64 = 256 * 1024;
+/// The largest size of the file for what is usual in bytes, more than 512 targets take.
+const MAX_USUAL_BYTES: u64 = 4 * 1024 * 1024;
 /// The pause before writing to a disk is tried again after a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -43,8 +52,8 @@ struct WritingTable {
 
 #[derive(Debug, Default)]
 struct Work {
-    /// The newest text of each report that waits, by its number; `None` if its file is to be removed. At most 2 x [`KEPT`] wait.
-    waiting: BTreeMap<u64, Option<Vec<u8>>>,
+    /// The newest text of each file that waits, by its name; `None` if the file is to be removed. At most 2 x [`KEPT`] wait.
+    waiting: BTreeMap<String, Option<Vec<u8>>>,
     is_writing: bool,
     /// Whether the thread is to end, because the daemon has dropped the records.
     is_over: bool,
@@ -70,12 +79,30 @@ impl AttackRecords {
     pub(in crate::daemon) fn keep(&self, report: &AttackReport) {
         // A report consists of numbers and texts, so it can always be written as JSON.
         let text = serde_json::to_vec(report).unwrap_or_default();
-        self.table.take_in(report.summary.number, Some(text));
+        self.table.take_in(name(report.summary.number), Some(text));
+    }
+
+    /// Reads what was usual. If that cannot be read, it is learned anew.
+    pub(in crate::daemon) fn usual(&self) -> UsualLoads {
+        let path = self.table.folder.join(USUAL);
+        if !path.exists() {
+            return UsualLoads::default();
+        }
+        let usual = bytes_of(&path, MAX_USUAL_BYTES).and_then(|bytes| opened(&bytes));
+        usual.unwrap_or_else(|why: String| {
+            log::error(format!("{} cannot be read: {why}; what is usual is learned anew", path.display()));
+            UsualLoads::default()
+        })
+    }
+
+    /// Queues what is usual to be written.
+    pub(in crate::daemon) fn keep_usual(&self, usual: &UsualLoads) {
+        self.table.take_in(USUAL.to_owned(), Some(serde_json::to_vec(usual).unwrap_or_default()));
     }
 
     /// Queues the file of a report to be removed.
     pub(in crate::daemon) fn remove(&self, number: u64) {
-        self.table.take_in(number, None);
+        self.table.take_in(name(number), None);
     }
 
     /// Returns why reports are not on disk, if they are not.
@@ -106,9 +133,9 @@ impl WritingTable {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, number: u64, text: Option<Vec<u8>>) {
+    fn take_in(&self, name: String, text: Option<Vec<u8>>) {
         let mut work = self.work();
-        work.waiting.insert(number, text);
+        work.waiting.insert(name, text);
         // If the disk fails for days, the queue must not fill the memory.
         if work.waiting.len() > 2 * KEPT {
             work.waiting.pop_first();
@@ -130,10 +157,10 @@ impl WritingTable {
             work.is_writing = true;
             drop(work);
             let mut failed = None;
-            for (number, text) in todo {
-                if let Err(error) = self.write(number, text.as_deref()) {
+            for (name, text) in todo {
+                if let Err(error) = self.write(&name, text.as_deref()) {
                     // A text that was queued meanwhile is newer and stays.
-                    self.work().waiting.entry(number).or_insert(text);
+                    self.work().waiting.entry(name).or_insert(text);
                     failed = Some(error);
                 }
             }
@@ -167,8 +194,8 @@ impl WritingTable {
         self.changed.notify_all();
     }
 
-    fn write(&self, number: u64, text: Option<&[u8]>) -> io::Result<()> {
-        let path = path(&self.folder, number);
+    fn write(&self, name: &str, text: Option<&[u8]>) -> io::Result<()> {
+        let path = self.folder.join(name);
         match text {
             None => replacement::remove(&path),
             Some(text) => {
@@ -179,8 +206,9 @@ impl WritingTable {
     }
 }
 
-fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("{number:08}.json"))
+/// Returns the name of the file of a report.
+fn name(number: u64) -> String {
+    format!("{number:08}.json")
 }
 
 /// Returns the content of a file: a line with the seal, and the text.
@@ -223,19 +251,24 @@ fn read_all(folder: &Path) -> (BTreeMap<u64, AttackReport>, u64) {
 }
 
 fn read(path: &Path, number: u64) -> Result<AttackReport, String> {
-    let found = fs::metadata(path).map_err(|error| error.to_string())?;
-    if !found.is_file() || found.len() > MAX_BYTES {
-        return Err("it is no file of ours".to_owned());
-    }
-    let report = opened(&fs::read(path).map_err(|error| error.to_string())?)?;
+    let report: AttackReport = opened(&bytes_of(path, MAX_BYTES)?)?;
     match report.summary.number == number {
         true => Ok(report),
         false => Err(format!("it is of attack {}", report.summary.number)),
     }
 }
 
-/// Returns the report in the bytes of a file, if they are whole.
-pub(in crate::daemon) fn opened(bytes: &[u8]) -> Result<AttackReport, String> {
+/// Returns the bytes of a file of at most `most` bytes.
+fn bytes_of(path: &Path, most: u64) -> Result<Vec<u8>, String> {
+    let found = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_file() || found.len() > most {
+        return Err("it is no file of ours".to_owned());
+    }
+    fs::read(path).map_err(|error| error.to_string())
+}
+
+/// Returns the content in the bytes of a file, if they are whole.
+pub(in crate::daemon) fn opened<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
     let seal: Seal = serde_json::from_slice(&bytes[..end]).map_err(|_| "its first line is damaged")?;
     let text = &bytes[end + 1..];
@@ -262,7 +295,7 @@ mod tests {
         let (_, reports, next) = AttackRecords::open(&dir.0);
         assert_eq!((reports.keys().copied().collect::<Vec<_>>(), next), (vec![1, 2, 3], 4));
         assert_eq!(reports[&2], report(2));
-        let damaged = path(&dir.0.join(FOLDER), 3);
+        let damaged = dir.0.join(FOLDER).join(name(3));
         let mut bytes = fs::read(&damaged).unwrap();
         for at in (0..bytes.len()).step_by(97) {
             bytes[at] ^= 1;
@@ -278,6 +311,23 @@ mod tests {
         records.settle(LONG);
         let (_, reports, next) = AttackRecords::open(&dir.0);
         assert_eq!((reports.keys().copied().collect::<Vec<_>>(), next), (vec![2], 4));
+    }
+
+    #[test]
+    fn what_is_usual_outlives_the_daemon_but_not_damage() {
+        let dir = Dir::new("attacks-usual");
+        let text = |usual: &UsualLoads| serde_json::to_string(usual).unwrap();
+        let mut usual = UsualLoads::default();
+        (0..20).for_each(|service| usual.see_for_a_minute(&format!("s{service}"), 30_000));
+        let (records, ..) = AttackRecords::open(&dir.0);
+        assert_eq!(text(&records.usual()), "[]");
+        records.keep_usual(&usual);
+        records.settle(LONG);
+        assert_eq!(text(&records.usual()), text(&usual));
+        let (_, reports, next) = AttackRecords::open(&dir.0);
+        assert!(reports.is_empty() && next == 1, "it is no report");
+        fs::write(dir.0.join(FOLDER).join(USUAL), b"damaged").unwrap();
+        assert_eq!(text(&records.usual()), "[]");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The parts of views beside counters and samples: the policy in force, what sources, users and services have left of their limits, and the hosts of
+//! The parts of views beside counters and samples: the policy in force, attacks that go on, what sources, users and services have left of their limits, and the hosts of
 //! the cluster.
 //!
 //! The rows of a view are looked up once a second, and only while somebody looks. A look-up from user space does not mark an entry of the table of
@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use super::explain::setting;
 use crate::{
     cluster::members::{Member, State},
+    control::protocol::ActiveAttack,
     daemon::{
         host::{Host, HostCell},
         orders::users,
@@ -47,6 +48,7 @@ impl ViewSource for HostCell {
         for services in view.services.chunks_mut(AT_ONCE) {
             of_services(&self.host(), services);
         }
+        view.attacks = self.host().attacks.status().active.iter().map(ActiveAttack::words).collect();
         if let Some(cluster) = &self.host().cluster {
             view.hosts = cluster.gossip.members().iter().take(MOST_HOSTS).map(cluster_host).collect();
             view.hosts.sort_by(|one, other| one.host.cmp(&other.host));

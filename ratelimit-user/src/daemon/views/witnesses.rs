@@ -1,8 +1,8 @@
-//! Feeds the detector of attacks: counters once a second, and samples of refused packets while there is an attack or one is about to begin.
+//! Feeds the detector of attacks: counters once a second, and samples of packets while there is an attack or one is about to begin.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use ratelimit_common::abi::{Reason, Verdict};
+use ratelimit_common::abi::{Event, Reason, Verdict, counter::Fate};
 use tokio::{
     sync::broadcast::error::RecvError,
     time::{MissedTickBehavior, timeout},
@@ -31,16 +31,16 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
         second.tick().await;
         let front = cell.host().requests.front.clone();
         front.refresh().await;
-        let (meters, decisions) = {
+        let (meters, decisions, new_sources) = {
             let host = cell.host();
-            (host.meters(), host.requests.status().decisions)
+            (host.meters(), host.requests.status().decisions, host.event(Event::Promoted))
         };
         let decisions: Vec<_> =
             decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
         let look = beside(move || {
             let counted = meters.counted()?;
             let then = counters_then(&Snapshot::of(&counted), &decisions);
-            Ok((Tallied::new(&counted, &decisions), then))
+            Ok((Tallied::new(&counted, &decisions).with_new_sources(new_sources?), then))
         });
         match look.await {
             Ok((tallied, then)) => {
@@ -88,12 +88,15 @@ pub(in crate::daemon) async fn follow_samples(host: Arc<HostCell>) {
 }
 
 fn take_in(host: &mut Host, epoch: &EpochSamples) {
-    let refused = epoch.samples.iter().filter(|sample| is_refused(sample));
-    let mut parts: BTreeMap<u32, Vec<Witness>> = BTreeMap::new();
+    let mut parts: BTreeMap<(u32, bool), Vec<Witness>> = BTreeMap::new();
     let around = host.in_force.policy().source();
-    for sample in refused {
+    for sample in &epoch.samples {
         let Some(source) = sample.source else { continue };
-        parts.entry(sample.service).or_default().push(Witness {
+        let has_passed = has_passed(sample);
+        if !has_passed && !is_refused(sample) {
+            continue;
+        }
+        parts.entry((sample.service, has_passed)).or_default().push(Witness {
             source: around.around(source),
             port: sample.port,
             origin: OriginPort { is_udp: sample.is_udp, port: sample.source_port },
@@ -102,10 +105,15 @@ fn take_in(host: &mut Host, epoch: &EpochSamples) {
     }
     let taken = epoch.samples.len().max(1) as f64;
     let scale = (taken + epoch.lost as f64) / taken;
-    for (number, witnesses) in parts {
+    for ((number, has_passed), witnesses) in parts {
         let service = host.enforced.desired.names.services.of_number(number).map(str::to_owned);
-        host.attacks.see_samples(SampledPart { service, witnesses, scale });
+        host.attacks.see_samples(SampledPart { service, has_passed, witnesses, scale });
     }
+}
+
+/// Whether the packet of a sample passed within every limit, as in the counters.
+fn has_passed(sample: &Sampled) -> bool {
+    sample.reason.verdict() == Verdict::Pass && sample.fate == Fate::Decided
 }
 
 /// Whether a sample counts for an attack, as in the counters: its packet was refused by a limit, whatever its fate, or is a SYN that was answered with a

@@ -34,6 +34,11 @@ function course({ step_seconds: step, refused, passed }) {
     svg("path", { class: "s1", d: `M${above.join("L")}`, "vector-effect": "non-scaling-stroke" })), el("figcaption", { class: "note" }, label));
 }
 
+function unusual({ measure, peak_per_second: peak, usual_per_second: usual }) {
+  const per = (value) => (measure === "bytes" ? bits(value * 8) : `${rate(value)} ${words(measure)}/s`);
+  return `${per(peak)}, usual are up to ${per(usual)}`;
+}
+
 function told(one) {
   const often = (title, all) => (all?.length ? [el("dt", {}, title), el("dd", {}, all.slice(0, 5).map((each) => `${each.value} (${each.packets === undefined ? count(each.samples) : `${count(each.packets)} packets`})`).join(", "))] : []);
   const isAnswer = ({ reason }) => reason === "cookie_sent";
@@ -47,6 +52,7 @@ function told(one) {
       el("dt", {}, "Began"), el("dd", {}, day(Date.parse(one.begin))),
       ...(one.end ? [] : [el("dt", {}, one.contained ? "Contained" : "Goes on"), el("dd", {}, `${rate(one.refused_per_second)} packets/s refused, ${rate(one.passed_per_second)} packets/s pass`)]),
       el("dt", {}, "Peak"), el("dd", {}, `${rate(one.peak_packets_per_second)} packets/s at ${clock(Date.parse(one.peak_at))}, ${bits(one.peak_bytes_per_second * 8)}`),
+      ...(one.unusual ? [el("dt", {}, "Unusual"), el("dd", {}, `${unusual(one.unusual)}; ${one.unusual.advice}`)] : []),
       el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets - answered)} packets${reasons(dropped)}`),
       ...(answered ? [el("dt", {}, "Answered"), el("dd", {}, `${count(answered)} SYNs, and no sender came back with the cookie`)] : []),
       el("dt", {}, "Passed"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile; whose packets those were is not known`),
