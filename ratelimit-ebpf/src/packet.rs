@@ -163,7 +163,7 @@ pub(crate) fn v6_source(frame: &Frame<'_>, network_at: usize) -> Option<Address>
 
 /// The source and destination addresses in the IP header at an offset.
 #[inline(always)]
-pub(crate) fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<(Address, Address)> {
+pub fn ends(frame: &Frame<'_>, family: Family, network_at: usize) -> Option<(Address, Address)> {
     match family {
         Family::V4 => {
             let header = frame.view::<{ Ipv4Hdr::LEN }>(network_at)?;

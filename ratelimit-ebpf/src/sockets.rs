@@ -1,15 +1,18 @@
-//! Sockets that the kernel lends to the program, and the settings of listeners.
+//! Sockets that the kernel lends to the program, the settings of listeners, and whether a packet is for a socket at all.
 #![expect(
     unsafe_code,
-    reason = "sockets are reached through pointers from helpers, and headers are handed to helpers by address"
+    reason = "sockets are reached through pointers from helpers, and headers and questions are handed to helpers by address"
 )]
 
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::{bpf_sock, bpf_sock_tuple},
+    bindings::{
+        BPF_FIB_LKUP_RET_FWD_DISABLED, BPF_FIB_LKUP_RET_NOT_FWDED, bpf_fib_lookup as RouteQuestion, bpf_sock,
+        bpf_sock_tuple,
+    },
     helpers::{
-        bpf_sk_release, bpf_skc_lookup_tcp, bpf_skc_to_tcp_sock, bpf_tcp_check_syncookie,
+        bpf_fib_lookup, bpf_sk_release, bpf_skc_lookup_tcp, bpf_skc_to_tcp_sock, bpf_tcp_check_syncookie,
         bpf_tcp_gen_syncookie,
     },
     programs::XdpContext,
@@ -17,7 +20,8 @@ use aya_ebpf::{
 use ratelimit_common::abi::listener::{Offset, Offsets, UNKNOWN};
 use ratelimit_ebpf::{
     cookie::{CookieListener, Proof},
-    packet::Family,
+    frame::Frame,
+    packet::{Address, Family},
     segment::Segment,
 };
 
@@ -28,6 +32,9 @@ static LISTENER: Offsets = UNKNOWN;
 
 /// The network namespace of the interface (BPF_F_CURRENT_NETNS).
 const SAME_NAMESPACE: u64 = u64::MAX;
+/// The numbers of the address families in a question about routes.
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 /// The state of a socket that waits for connections.
 const LISTEN: u32 = 10;
 
@@ -186,7 +193,7 @@ impl Socket {
 /// What a segment can show about its sender.
 #[inline(always)]
 pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
-    let Some(socket) = Socket::of(ctx, segment) else { return Proof::Nothing };
+    let Some(socket) = Socket::of(ctx, segment) else { return Proof::Elsewhere };
     let proof = if !socket.listens() {
         if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
     } else if socket.accepts(segment) {
@@ -196,4 +203,32 @@ pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
     };
     socket.release();
     proof
+}
+
+/// Whether the kernel forwards packets with these addresses, or refuses to. It looks up the routes that it would look up itself; where the interface does not
+/// forward, it answers before that.
+#[inline(always)]
+pub(crate) fn forwards(ctx: &XdpContext, source: Address, destination: Address) -> bool {
+    // SAFETY: integers only, for which every bit pattern is a value.
+    let mut route = unsafe { core::mem::zeroed::<RouteQuestion>() };
+    route.ifindex = Frame::interface(ctx);
+    match destination.family {
+        Family::V4 => {
+            route.family = AF_INET;
+            route.__bindgen_anon_3.ipv4_src = source.v4_word();
+            route.__bindgen_anon_4.ipv4_dst = destination.v4_word();
+        }
+        Family::V6 => {
+            let words = |Address { key, .. }: Address| {
+                [key.hi as u32, (key.hi >> 32) as u32, key.lo as u32, (key.lo >> 32) as u32]
+            };
+            route.family = AF_INET6;
+            route.__bindgen_anon_3.ipv6_src = words(source);
+            route.__bindgen_anon_4.ipv6_dst = words(destination);
+        }
+    }
+    // SAFETY: the question is on this stack frame and as long as said.
+    let answer =
+        unsafe { bpf_fib_lookup(ctx.ctx.cast(), &raw mut route, size_of::<RouteQuestion>() as i32, 0) };
+    !matches!(answer as u32, BPF_FIB_LKUP_RET_NOT_FWDED | BPF_FIB_LKUP_RET_FWD_DISABLED)
 }

@@ -11,7 +11,7 @@ use ratelimit_ebpf::{
     frame::{Frame, Link, MAX_OFFSET},
     limit::{self, Leaves, PacketCharge, Proof, Scope, Sender, Stages, Weight, WindowCharge},
     link,
-    packet::{Family, Packet},
+    packet::{Family, Packet, ends},
     report::Refused,
     segment::Segment,
     service,
@@ -335,5 +335,24 @@ extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, tran
     match Segment::at(&Frame::of_context(Link::Ethernet, &ctx), family, network_at, transport_at) {
         Some(segment) => sockets::proof(&ctx, &segment) as u32,
         None => Proof::Nothing as u32,
+    }
+}
+
+/// Whether the host forwards a packet to this destination.
+#[inline(always)]
+pub(crate) fn forwards(ctx: &XdpContext, packet: &Packet) -> bool {
+    is_forwarded(ctx.ctx, packet.source.family as u32, packet.network_at as u32) != 0
+}
+
+/// Whether the host forwards the packet whose IP header is at an offset. A function of its own, because the question to the kernel takes 64 bytes of the stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn is_forwarded(ctx: *mut xdp_md, family: u32, network_at: u32) -> u32 {
+    let family = if family == Family::V4 as u32 { Family::V4 } else { Family::V6 };
+    let ctx = XdpContext::new(ctx);
+    // The offset of the header is known, so the kind of link does not matter.
+    match ends(&Frame::of_context(Link::Ethernet, &ctx), family, network_at as usize & MAX_OFFSET) {
+        Some((source, destination)) => sockets::forwards(&ctx, source, destination) as u32,
+        None => 0,
     }
 }

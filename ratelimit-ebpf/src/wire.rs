@@ -56,6 +56,11 @@ impl Sockets for Kernel<'_> {
     }
 
     #[inline(always)]
+    fn forwards(&self, packet: &Packet) -> bool {
+        stages::forwards(self.ctx, packet)
+    }
+
+    #[inline(always)]
     fn mtu(&self) -> u32 {
         Frame::interface_mtu(self.ctx).unwrap_or(USUAL_MTU)
     }

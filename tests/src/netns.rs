@@ -135,6 +135,62 @@ impl Default for Wire {
     }
 }
 
+/// The name of the wire to the host behind, at both ends.
+const BEHIND: &str = "behind0";
+/// The IPv4 address of the host behind.
+pub const BEHIND_V4: &str = "10.98.0.2";
+/// The IPv6 address of the host behind.
+pub const BEHIND_V6: &str = "fd00:98::2";
+
+/// A host behind the edge host, in a third namespace: the edge forwards to it, and the network has routes to it.
+#[derive(Debug)]
+pub struct HostBehind {
+    namespace: String,
+}
+
+impl HostBehind {
+    /// Puts a host behind the edge of a wire, and makes the edge forward.
+    pub fn new(wire: &Wire) -> Self {
+        let behind = Self { namespace: wire.edge.replace("edge", "behind") };
+        let namespace = &behind.namespace;
+        ip(&["netns", "add", namespace]);
+        ip(&[
+            "-n", &wire.edge, "link", "add", BEHIND, "type", "veth", "peer", "name", BEHIND, "netns",
+            namespace,
+        ]);
+        wire.address(&wire.edge, BEHIND, "10.98.0.1/24");
+        wire.address(&wire.edge, BEHIND, "fd00:98::1/64");
+        wire.address(namespace, BEHIND, &format!("{BEHIND_V4}/24"));
+        wire.address(namespace, BEHIND, &format!("{BEHIND_V6}/64"));
+        for at in [&wire.edge, namespace] {
+            ip(&["-n", at, "link", "set", BEHIND, "up"]);
+        }
+        for (at, network, gateway) in [
+            (namespace, "default", "10.98.0.1"),
+            (namespace, "default", "fd00:98::1"),
+            (&wire.net, "10.98.0.0/24", EDGE_V4),
+            (&wire.net, "fd00:98::/64", EDGE_V6),
+        ] {
+            ip(&["-n", at, "route", "add", network, "via", gateway]);
+        }
+        for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+            run(wire.on_edge("sysctl").args(["-w", setting]));
+        }
+        behind
+    }
+
+    /// Runs a function on this host, in a thread of its own.
+    pub fn as_host<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {
+        as_inhabitant(&self.namespace, what)
+    }
+}
+
+impl Drop for HostBehind {
+    fn drop(&mut self) {
+        let _gone = Command::new("ip").args(["netns", "del", &self.namespace]).status();
+    }
+}
+
 impl Drop for Wire {
     fn drop(&mut self) {
         for namespace in [&self.edge, &self.net] {

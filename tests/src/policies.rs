@@ -40,6 +40,7 @@ pub const FACTS: HostFacts = HostFacts {
     tick_ns: 4_000_000,
     secret: [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03],
     cookies: true,
+    translated: Vec::new(),
     window_scale: Some(7),
     headroom: true,
     reserve: None,

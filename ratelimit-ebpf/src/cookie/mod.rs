@@ -8,6 +8,9 @@
 //! The cookie is the kernel's own: it comes from the listening socket, and the kernel makes the connection
 //! from the acknowledgement. So no state has to be kept here, and no sequence number has to be translated later.
 //!
+//! Where the destination is no listener of this host, because the host forwards the packet or translates its destination, no SYN is answered
+//! and no segment is refused for lack of proof. Translation in front of a listener is not visible here; the daemon takes cookies off such services.
+//!
 //! This uses the helpers that take a socket, not the raw ones of kernel 6.0: a listener accepts cookies only within two minutes
 //! of a moment at which it is known to have issued some. The helper that takes the listener records that moment; the raw
 //! one knows no listener, and the kernel would answer every acknowledgement with a reset. (The raw ones
@@ -59,6 +62,8 @@ pub trait Sockets: Wire {
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
     /// What a segment can show: that it belongs to a connection, or opens one.
     fn prove(&self, packet: &Packet) -> Proof;
+    /// Whether the host forwards a packet to this destination: a listener at any address would be found, and would never get it.
+    fn forwards(&self, packet: &Packet) -> bool;
     /// The MTU of the interface.
     fn mtu(&self) -> u32;
 }
@@ -80,7 +85,7 @@ pub fn answer<T: Stages, R: Relay, W: Sockets>(
     conclude(tables, relay, tables.policy(), context.service, reason, frame.len())
 }
 
-/// The reason that a SYN ends with; `None` if nobody listens for it, or if the frame cannot grow by a word.
+/// The reason that a SYN ends with; `None` if no listener of this host gets it, or if the frame cannot grow by a word.
 #[inline(always)]
 fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W) -> Option<Reason> {
     let packet = match parse_tcp_again(frame, wire, Transport::TCP_SYN) {
@@ -127,7 +132,15 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let frame = &wire.reread(frame);
     let len = frame.len();
     // A SYN shows nothing, even if its addresses and ports belong to a connection.
-    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&packet) };
+    let proof = match packet.transport {
+        Transport::TCP_SYN => Proof::Handshake,
+        _ => match wire.prove(&packet) {
+            Proof::Nothing if context.otherwise == Reason::CookieInvalid && wire.forwards(&packet) => {
+                Proof::Elsewhere
+            }
+            proof => proof,
+        },
+    };
     // A cookie opens a connection, so the packet is charged as the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
     // Forgotten again: the lookup has a path for each family and each kind of socket, and the verifier would follow the rest along each.
@@ -135,7 +148,7 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let packet =
         Packet { transport, service: context.service as u16, user: context.user, ..packet }.forgotten(len);
     let now_ns = tables.now_ns(Clock::Coarse);
-    if proof == Proof::Nothing {
+    if !proof.leaves_it_to_limits(context.otherwise) {
         let refused = (&packet, Sender::key_of(policy, packet.source));
         limit::report_unasked(tables, policy, refused, len, now_ns, context.otherwise);
         return context.otherwise;
@@ -162,6 +175,9 @@ fn reply<W: Sockets>(
     }
     let syn = Segment::read(frame, packet)?;
     let issued = wire.issue(&syn, offer.mss_or_default(packet.source.family))?;
+    if wire.forwards(packet) {
+        return None;
+    }
     let headers = packet.source.family.header_len() + TcpHdr::LEN;
     let mss = wire.mtu().saturating_sub(headers as u32).min(u16::MAX as u32) as u16;
     let terms = SynAckTerms {

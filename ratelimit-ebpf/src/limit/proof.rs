@@ -1,10 +1,12 @@
 //! What a segment can show about its sender.
 
+use ratelimit_common::abi::Reason;
+
 /// What a segment can show about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Proof {
-    /// The segment shows nothing.
+    /// The segment is for a listener of this host, and shows nothing.
     Nothing = 0,
     /// A connection is being made: there was a SYN with the same addresses and ports, and both may be forged.
     Handshake = 1,
@@ -12,6 +14,8 @@ pub enum Proof {
     Connection = 2,
     /// The segment carries a cookie of this host, and opens a connection.
     Cookie = 3,
+    /// The segment is for no socket of this host, so it has nothing to show here: the host forwards it, translates its destination, or answers with a reset.
+    Elsewhere = 4,
 }
 
 impl Proof {
@@ -22,7 +26,18 @@ impl Proof {
             1 => Self::Handshake,
             2 => Self::Connection,
             3 => Self::Cookie,
+            4 => Self::Elsewhere,
             _ => Self::Nothing,
+        }
+    }
+
+    /// Whether the limits decide about the segment. Otherwise it is refused with the reason `otherwise`, for which it was asked for a proof.
+    #[inline(always)]
+    pub(crate) fn leaves_it_to_limits(self, otherwise: Reason) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Elsewhere => otherwise == Reason::CookieInvalid,
+            Self::Handshake | Self::Connection | Self::Cookie => true,
         }
     }
 

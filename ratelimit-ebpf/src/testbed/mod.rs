@@ -104,6 +104,8 @@ pub struct TestHost {
     pub issued: Option<Issued>,
     /// What sockets show about any other segment.
     pub proof: Cell<Proof>,
+    /// Whether the host forwards every packet.
+    pub forwards: bool,
     /// The MTU of the interface.
     pub mtu: u32,
     /// Whether a frame can be sent back or marked.
@@ -166,6 +168,7 @@ impl TestHost {
             silent: false,
             issued: None,
             proof: Cell::new(Proof::Nothing),
+            forwards: false,
             mtu: 1_500,
             sends: true,
             stale: 0xa5,
@@ -362,6 +365,10 @@ impl Sockets for TestHost {
 
     fn prove(&self, _: &Packet) -> Proof {
         self.proof.get()
+    }
+
+    fn forwards(&self, _: &Packet) -> bool {
+        self.forwards
     }
 
     fn mtu(&self) -> u32 {

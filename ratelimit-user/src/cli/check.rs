@@ -99,7 +99,7 @@ fn notes(policy: &Policy, packets: bool) -> Vec<String> {
     if !cookies.is_empty() {
         notes.push(format!(
             "SYN cookies ({}) need net.ipv4.tcp_syncookies=2 on the host, and a firewall that follows connections must not insist on seeing \
-             SYNs (docs/policy.md, SYN cookies and firewalls)",
+             SYNs; no cookies are sent for ports that the host forwards or translates (docs/policy.md, SYN cookies and firewalls)",
             cookies.join(", ")
         ));
     }

@@ -49,7 +49,7 @@ pub fn desired(policy: &Policy, facts: &HostFacts, generation: u64, before: Opti
     let mut compiled = without_services(policy, facts, terms, before, &mut windows);
     names.services.write(&mut compiled.service_names);
     compiled.aggregation = aggregation::compile(policy.aggregation(), &compiled.source.set);
-    let services = write_services(&mut compiled, policy, terms, before, (&names, &mut windows));
+    let services = write_services(&mut compiled, policy, (facts, terms), before, (&names, &mut windows));
     let tables = &mut *compiled;
     let destinations =
         destination::compile(policy.services(), &names.services, (&mut tables.ports, &mut tables.protocols));

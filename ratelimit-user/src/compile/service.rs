@@ -31,7 +31,7 @@ pub(super) struct ChangedServices {
 pub(super) fn write_services(
     compiled: &mut abi::Policy,
     policy: &Policy,
-    terms: SetTerms,
+    (facts, terms): (&HostFacts, SetTerms),
     before: Option<Before<'_>>,
     (names, windows): (&Names, &mut Windows),
 ) -> ChangedServices {
@@ -41,6 +41,9 @@ pub(super) fn write_services(
         let set = same.map(|before| &before.policy.services[index].per_source);
         let totals = same.map(|before| &before.policy.services[index].totals);
         compiled.services[index] = compile_service(service, terms, set, totals, windows);
+        if is_translated(service, facts) {
+            compiled.services[index].syn_cookies = Limit::UNUSED;
+        }
         if before.is_some() && same.is_none() {
             new.push(index as u32);
         }
@@ -98,10 +101,16 @@ pub(super) fn lenient(policy: &Policy) -> u32 {
     services as u32 + u32::from(policy.mode() == Mode::Monitor)
 }
 
+/// Whether the host translates the destination of the service, so that no cookie may be the answer to its SYNs.
+fn is_translated(service: &Service, facts: &HostFacts) -> bool {
+    facts.translated.iter().any(|name| name == service.name())
+}
+
 /// How many services answer SYNs with cookies. A service or policy on trial answers no SYNs.
 pub(super) fn cookie_services(policy: &Policy, facts: &HostFacts) -> u32 {
     let on_trial = |service: &&Service| service.on_limit() == OnLimit::Monitor;
-    let cookies =
-        policy.services().iter().filter(|service| service.syn_cookies().is_some() && !on_trial(service));
+    let cookies = policy.services().iter().filter(|service| {
+        service.syn_cookies().is_some() && !on_trial(service) && !is_translated(service, facts)
+    });
     if facts.cookies && policy.mode() == Mode::Enforce { cookies.count() as u32 } else { 0 }
 }

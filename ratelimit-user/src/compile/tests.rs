@@ -27,6 +27,7 @@ const FACTS: HostFacts = HostFacts {
     tick_ns: 4_000_000,
     secret: [1, 2],
     cookies: true,
+    translated: Vec::new(),
     window_scale: Some(7),
     headroom: true,
     reserve: None,

@@ -323,6 +323,7 @@ proptest! {
                 tick_ns: 4_000_000,
                 secret: [1, 2],
                 cookies: true,
+                translated: Vec::new(),
                 window_scale: None,
                 headroom: true,
                 reserve: None,

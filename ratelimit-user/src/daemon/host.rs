@@ -107,6 +107,12 @@ impl Host {
         self.drops.take_in(self.in_force.policy(), services, |sighting| attacks.see(sighting));
     }
 
+    /// Returns warnings about conditions of this host that keep the policy from working as it should.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let policy = self.policy();
+        [self.conditions.warnings(policy), self.enforced.translation.warnings(policy)].concat()
+    }
+
     /// Logs new warnings about interfaces on which packets are not answered although the policy wants answers.
     pub(super) fn say_silence(&self) {
         self.interfaces.with(|interfaces| interfaces.say_silence(self.policy()));
@@ -134,6 +140,7 @@ impl Host {
         self.requests.set_headroom(self.headroom.is_there());
         let (in_force, mut enforcer) = self.change();
         enforcer.follow_facts(&in_force.version);
+        enforcer.enforced.translation.say(in_force.policy());
     }
 }
 

@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             host.in_force.keep_in_force().inspect_err(|_| say_limits_stay(&host, &state))?;
         }
         write_lists_down(&mut host);
-        host.conditions.warnings(host.policy()).iter().for_each(log::warning);
+        host.warnings().iter().for_each(log::warning);
         drop(progress);
         let daemon = Arc::new(Daemon::new(host));
         tokio::spawn(server::serve(control, admission, Arc::clone(&daemon)));

@@ -19,6 +19,7 @@ mod ip_programs;
 mod kept;
 pub mod kernel;
 pub mod listener;
+pub mod netfilter;
 pub mod netlink;
 pub mod netstat;
 pub mod pin;
@@ -36,6 +37,7 @@ pub mod table;
 pub mod tap;
 pub mod trace;
 pub mod tracking;
+mod translation;
 mod trie;
 
 pub use error::DataplaneError;

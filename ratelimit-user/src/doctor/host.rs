@@ -156,6 +156,18 @@ fn cookies(host: &HostReadings, wishes: &Wishes) -> HostFinding {
             "sysctl -w net.ipv4.tcp_syncookies=2",
         );
     }
+    match &host.translated {
+        Err(why) => return HostFinding::unknown("syn_cookies", why),
+        Ok(services) if !services.is_empty() => {
+            let off = services.iter().map(|(name, cause)| format!("no cookies are sent for {name}: {cause}"));
+            return HostFinding::warn(
+                "syn_cookies",
+                off.collect::<Vec<_>>().join("; "),
+                "give ports that are not translated a service of their own (docs/policy.md, \"SYN cookies and firewalls\")",
+            );
+        }
+        Ok(_) => {}
+    }
     if tcp.window_scale().is_none() {
         return HostFinding::warn(
             "syn_cookies",

@@ -67,6 +67,8 @@ pub struct HostReadings {
     pub headroom_notes: Vec<String>,
     /// Settings of TCP.
     pub tcp: TcpSettings,
+    /// Names of services with SYN cookies whose packets the host sends elsewhere, with the cause.
+    pub translated: Perhaps<Vec<(String, String)>>,
     /// How many files a process may open at most; `None` without a bound.
     pub open_files: Perhaps<Option<u64>>,
 }

@@ -32,6 +32,7 @@ fn healthy() -> Readings {
             clock: Ok("tsc".to_owned()),
             headroom_notes: Vec::new(),
             tcp: TcpSettings { syncookies: 2, timestamps: 2, options: true, largest_buffer: 6_291_456 },
+            translated: Ok(Vec::new()),
             open_files: Ok(Some(1 << 20)),
         },
         links: vec![LinkReadings {
@@ -130,7 +131,7 @@ fn a_host_that_is_as_it_should_be_has_a_line_for_everything_and_no_finding() {
 fn each_thing_of_a_host_that_is_in_the_way_is_one_finding_with_its_remedy() {
     use Grade::{Fail, Unknown, Warn};
     type Change = fn(&mut HostReadings);
-    let cases: [(Change, &str, Grade, &str); 18] = [
+    let cases: [(Change, &str, Grade, &str); 20] = [
         (|host| host.release = "5.10.0-30-amd64".to_owned(), "kernel", Fail, "6.1 or newer"),
         (|host| host.release = "unheard".to_owned(), "kernel", Unknown, "no version"),
         (|host| host.interleaves = true, "kernel", Warn, "PREEMPT_RT"),
@@ -151,6 +152,13 @@ fn each_thing_of_a_host_that_is_in_the_way_is_one_finding_with_its_remedy() {
         (|host| host.clock = Ok("acpi_pm".to_owned()), "clock_source", Warn, "clocksource=tsc"),
         (|host| host.tcp.syncookies = 1, "syn_cookies", Fail, "tcp_syncookies=2"),
         (|host| host.tcp.timestamps = 1, "syn_cookies", Warn, "tcp_timestamps=2"),
+        (
+            |host| host.translated = Ok(vec![("web".to_owned(), "port 80 is elsewhere".to_owned())]),
+            "syn_cookies",
+            Warn,
+            "no cookies are sent for web: port 80 is elsewhere",
+        ),
+        (|host| host.translated = Err("not root".to_owned()), "syn_cookies", Unknown, "not root"),
         (
             |host| host.headroom_notes = vec!["CPU pressure is not measured".to_owned()],
             "headroom",

@@ -121,7 +121,11 @@ fn syn_cookies<R: Remembered>(
     let threshold = service.syn_cookies()?;
     let [_, until_q8, ..] = record.place(Row::Syn(number));
     let left_ns = gcra::ahead_q8(until_q8, setting.now_q8()) >> gcra::TIME_FRAC_BITS;
-    let possible = setting.kernel.cookie_services > 0 && service.on_limit() != OnLimit::Monitor;
+    // Cookies of a service may be off although the policy has them.
+    let compiled = setting.kernel.services.get(number as usize)?;
+    let possible = setting.kernel.cookie_services > 0
+        && service.on_limit() != OnLimit::Monitor
+        && compiled.syn_cookies.cost_fp != 0;
     let active_for_ms = (possible && left_ns > 0).then(|| ms(left_ns));
     Some(SynCookies { threshold: threshold.to_string(), active_for_ms })
 }

@@ -33,6 +33,7 @@ pub const FACTS: HostFacts = HostFacts {
     tick_ns: 4_000_000,
     secret: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
     cookies: false,
+    translated: Vec::new(),
     window_scale: None,
     headroom: true,
     reserve: None,

@@ -237,7 +237,7 @@ impl<'i> Input<'i> {
 
     /// The input on a host without sockets, on an interface that may send replies and has room for them.
     pub fn without_sockets(&self) -> Self {
-        Self { silent: false, sends: true, proof: Proof::Nothing, issued: None, ..self.clone() }
+        Self { silent: false, sends: true, proof: Proof::Elsewhere, issued: None, ..self.clone() }
     }
 
     /// The frames in order, repetitions included.

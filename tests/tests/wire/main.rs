@@ -7,6 +7,7 @@ mod captures;
 mod cookie_firewall;
 mod cookie_limits;
 mod cookie_listeners;
+mod cookie_translation;
 mod end_to_end;
 mod links;
 mod neighbours;

@@ -271,3 +271,53 @@ fn what_a_client_offers_is_taken_up_unless_the_kernel_of_this_host_would_not_rem
         }
     }
 }
+
+#[test]
+fn a_host_that_forwards_answers_no_syn() {
+    let mut host = host(&["1000 packets/s", "5 syns/day"]);
+    host.forwards = true;
+    assert_eq!(host.passed(&syn(1), 50), 5, "they cost what every SYN does");
+    assert!(host.sent.borrow().is_empty());
+    assert_eq!(host.handed_over.borrow()[..2], [Successor::Answer, Successor::Prove]);
+}
+
+#[test]
+fn only_segments_for_a_listener_are_refused_for_lack_of_proof() {
+    use Reason::{Conforming, CookieInvalid, LimitPackets};
+    let segment = |last| tcp([0, last], PORT, ACK);
+    for (proof, forwards, reason) in [
+        (Proof::Nothing, false, CookieInvalid),
+        (Proof::Nothing, true, Conforming),
+        (Proof::Elsewhere, false, Conforming),
+    ] {
+        let mut host = host(&["3 packets/day"]);
+        host.passed(&syn(9), 3);
+        host.forwards = forwards;
+        host.proof.set(proof);
+        let expected = match reason {
+            Conforming => [Conforming, Conforming, Conforming, LimitPackets],
+            refused => [refused; 4],
+        };
+        assert_eq!(reasons(&host, &segment(1)), expected, "{proof:?}, forwards: {forwards}");
+        assert_eq!(
+            host.rows(WordTable::Source),
+            1 + usize::from(reason == Conforming),
+            "{proof:?}: no proven source"
+        );
+    }
+}
+
+#[test]
+fn a_segment_for_no_socket_stays_refused_by_a_limit() {
+    let mut host = host(&["100 packets/day"]);
+    host.policy.source.set = prefiltered(&["800 packets/day"]);
+    host.policy.prefilter.new_sources.tolerance_q8 = 0;
+    host.policy.services[0].syn_cookies = Limit::UNUSED;
+    host.policy.services[0].total_count = 1;
+    host.policy.services[0].totals[0] = total("8 packets/day");
+    host.proof.set(Proof::Elsewhere);
+    host.forwards = true;
+    while host.reason(&tcp([0, 1], PORT, ACK)) == Reason::Conforming {}
+    assert_eq!(host.reason(&tcp([0, 2], PORT, ACK)), Reason::ServiceTotal);
+    assert_eq!(host.handed_over.borrow().last(), Some(&Successor::Prove));
+}

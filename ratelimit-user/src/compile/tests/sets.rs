@@ -246,6 +246,10 @@ fn services_on_trial_and_hosts_that_cannot_answer_no_syn() {
     let count = |text: &str, facts: &HostFacts| desired(&policy(text), facts, 1, None).policy.cookie_services;
     assert_eq!(count(&text(""), &FACTS), 2);
     assert_eq!(count(&text(""), &HostFacts { cookies: false, ..FACTS }), 0);
+    let translated = HostFacts { translated: vec!["a".to_owned()], ..FACTS };
+    assert_eq!(count(&text(""), &translated), 1);
+    let services = desired(&policy(&text("")), &translated, 1, None).policy.services;
+    assert_eq!([0, 1].map(|index: usize| services[index].syn_cookies.cost_fp == 0), [true, false]);
     assert_eq!(count(&text("mode = \"monitor\"\n"), &FACTS), 0);
 }
 

@@ -124,7 +124,7 @@ const UNTRACKED: &str = "leave the ports untracked (docs/policy.md, \"SYN cookie
 fn cut_off_warning(lost: ArrivalCount) -> String {
     format!(
         "clients that come by SYN cookie do not get through: of the last {} packets with a valid cookie the kernel got {}; a firewall on \
-         this host drops them, because it did not see the SYN; {UNTRACKED}",
+         this host drops them, because it did not see the SYN, or an address translation that nftables does not show sends them elsewhere; {UNTRACKED}",
         lost.passed, lost.received
     )
 }

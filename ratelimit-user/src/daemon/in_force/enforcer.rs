@@ -2,6 +2,7 @@
 
 use ratelimit_common::{abi::LimitSet, limit::gcra};
 
+use super::translation::TranslationWatch;
 use crate::{
     compile::{self, Before, Desired, HostFacts, lists::Lists},
     daemon::{line::requests::Requests, state::version::PolicyVersion},
@@ -19,6 +20,8 @@ pub(in crate::daemon) struct EnforcedPolicy {
     pub(in crate::daemon) desired: Desired,
     /// The facts about the host that the policy in force was compiled for.
     pub(in crate::daemon) facts: HostFacts,
+    /// The ports that this host translates.
+    pub(in crate::daemon) translation: TranslationWatch,
 }
 
 impl EnforcedPolicy {
@@ -82,6 +85,7 @@ impl Enforcer<'_> {
     /// Puts a policy in force, and returns how many entries of the lists were written.
     pub(in crate::daemon) fn enforce(&mut self, version: &PolicyVersion) -> Result<usize, Failure> {
         let policy = version.policy();
+        self.enforced.translation.look(policy);
         let facts = self.facts_for(policy);
         let EnforcedPolicy { maps, desired, .. } = &mut *self.enforced;
         let in_force = maps.policy();
@@ -99,6 +103,7 @@ impl Enforcer<'_> {
 
     /// Enforces the policy again if the facts about the host have changed since it was compiled. Called once a second; a failure is tried again.
     pub(in crate::daemon) fn follow_facts(&mut self, version: &PolicyVersion) {
+        self.enforced.translation.look(version.policy());
         if self.facts_for(version.policy()) == self.enforced.facts {
             return;
         }
@@ -114,7 +119,9 @@ impl Enforcer<'_> {
             window_scale: TcpSettings::read().window_scale(),
             // A policy without elastic limits always counts as having headroom, so that a change of headroom enforces nothing.
             headroom: self.has_headroom || !policy.is_elastic(),
-            ..self.enforced.facts
+            // A cookie must not be the answer where the acknowledgement goes elsewhere.
+            translated: self.enforced.translation.services(policy),
+            ..self.enforced.facts.clone()
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The policy in force, the version to go back to, and the record that a restart goes on with.
 
 pub(super) mod enforcer;
+pub(super) mod translation;
 pub(super) mod waiting;
 
 use std::{

@@ -203,6 +203,7 @@ mod tests {
         tick_ns: 0,
         secret: [0; 2],
         cookies: false,
+        translated: Vec::new(),
         window_scale: None,
         headroom: true,
         reserve: None,

@@ -126,7 +126,7 @@ impl Daemon {
                 let limits = host.policy().source().limits().len();
                 log::info(format!("policy read again: {limits} limits in force"));
                 host.attacks.note("SIGHUP: policy read again");
-                host.conditions.warnings(host.policy()).iter().for_each(log::warning);
+                host.warnings().iter().for_each(log::warning);
             }
             Err(failure) => log::error(format!("policy not reloaded, the old one stays in force: {failure}")),
         }

@@ -26,6 +26,7 @@ use super::{
     in_force::{
         PolicyInForce,
         enforcer::{EnforcedPolicy, carry_debts},
+        translation::TranslationWatch,
     },
     line::requests::Requests,
     lists::{ListBook, blocks, lookout::Lookout},
@@ -122,7 +123,8 @@ fn put_in_force(
     others.carry_lists(&pins, &mut maps)?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
-    let facts = host_facts(&program, before.as_deref(), cluster.as_ref())?;
+    let translation = TranslationWatch::begin(policy);
+    let facts = host_facts(&program, before.as_deref(), cluster.as_ref(), translation.services(policy))?;
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     progress::step("reading the lists that are in force");
     let mut lists = maps.lists()?;
@@ -185,7 +187,7 @@ fn put_in_force(
     let cluster = cluster.map(|cluster| blocks::join(cluster, &options.state, kept, &lists)).transpose()?;
     announce(&guarded, buckets);
     let names = names.to_vec();
-    let mut enforced = EnforcedPolicy { maps, desired, facts };
+    let mut enforced = EnforcedPolicy { maps, desired, facts, translation };
     enforced.begin(compiled_for_q8);
     enforced.settle_totals();
     let release = probe::kernel_release();
@@ -197,11 +199,13 @@ fn host_facts(
     program: &Program,
     before: Option<&abi::Policy>,
     cluster: Option<&ClusterPolicy>,
+    translated: Vec<String>,
 ) -> Result<HostFacts, Failure> {
     Ok(HostFacts {
         cpus: probe::possible_cpus(),
         tick_ns: probe::tick_ns(),
         cookies: program.cookie_problem().is_none(),
+        translated,
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.map(ClusterPolicy::reserve),

@@ -80,7 +80,7 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
     [
         trials(host.policy()),
         StatusWarning::of("policy_not_read", host.in_force.unread.iter().map(Unread::warning)),
-        StatusWarning::of("host_settings", host.conditions.warnings(host.policy())),
+        StatusWarning::of("host_settings", host.warnings()),
         StatusWarning::of("nobody_answered", silence),
         StatusWarning::of("listeners", host.requests.warnings()),
         StatusWarning::of("lists_not_on_disk", host.lists.not_on_disk()),

@@ -1,7 +1,9 @@
 //! Reads the host from the process and system file systems.
 
 use std::{
+    collections::BTreeSet,
     fs,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -9,9 +11,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Whereabouts;
 use crate::{
-    dataplane::{probe, realtime, sysctl::TcpSettings},
+    dataplane::{address, netfilter, probe, realtime, sysctl::TcpSettings, tracking::Tracking},
     doctor::readings::{HostReadings, Perhaps},
     headroom::Sample,
+    policy::Policy,
 };
 
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -35,11 +38,33 @@ pub(super) fn read(place: &Whereabouts, daemon: Option<u32>) -> HostReadings {
         clock: text(Path::new("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
         headroom_notes: Sample::read(proc).notes(),
         tcp: TcpSettings::read(),
+        translated: place.policy.as_ref().map_or(Ok(Vec::new()), translated),
         open_files: match daemon {
             Some(_) => text(&process.join("limits")).and_then(|text| open_files(&text)),
             None => Ok(getrlimit(Resource::Nofile).maximum),
         },
     }
+}
+
+/// Services with SYN cookies whose packets netfilter sends elsewhere, with the cause.
+fn translated(policy: &Policy) -> Perhaps<Vec<(String, String)>> {
+    let services: Vec<_> =
+        policy.services().iter().filter(|service| service.syn_cookies().is_some()).collect();
+    if services.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = address::list().map_err(|error| error.to_string())?;
+    let own: Vec<IpAddr> = own.into_iter().map(|(address, _)| address).collect();
+    let unread = |error| format!("what the firewall sends elsewhere cannot be read: {error}");
+    let by_rules = netfilter::ports_of_rules(&own).map_err(unread)?;
+    let is_tracking = Tracking::read().is_some_and(|tracking| tracking.followed > 0);
+    let by_connections =
+        if is_tracking { netfilter::ports_of_connections(&own).map_err(unread)? } else { BTreeSet::new() };
+    let found = services.iter().filter_map(|service| {
+        let cause = netfilter::cause(service, &by_rules, by_connections.iter().copied())?;
+        Some((service.name().to_owned(), cause))
+    });
+    Ok(found.collect())
 }
 
 /// The problem in a sentence without the remedy behind the semicolon, which a finding has in a field of its own.
