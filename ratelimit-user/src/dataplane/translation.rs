@@ -550,7 +550,8 @@ mod tests {
     fn chains_that_lead_to_themselves_end() {
         let chain = |name: &str| (INET, "nat".to_owned(), name.to_owned());
         let verdict = attribute(2, &attribute(2, b"around\0"));
-        let jump = [attribute(1, b"immediate\0"), attribute(2, &attribute(IMMEDIATE_DATA, &verdict))].concat();
+        let jump =
+            [attribute(1, b"immediate\0"), attribute(2, &attribute(IMMEDIATE_DATA, &verdict))].concat();
         let rules = HashMap::from([(chain("around"), vec![attribute(1, &jump)])]);
         let found = ports(&Ruleset { entrances: vec![chain("around")], rules }, &[], |_, _| None);
         assert_eq!(found, [0..=65535], "as if every port were translated");

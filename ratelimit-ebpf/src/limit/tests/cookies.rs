@@ -282,7 +282,7 @@ fn a_host_that_forwards_answers_no_syn() {
 }
 
 #[test]
-fn only_segments_for_a_listener_are_refused_for_lack_of_proof() {
+fn segments_for_no_listener_need_no_proof() {
     use Reason::{Conforming, CookieInvalid, LimitPackets};
     let segment = |last| tcp([0, last], PORT, ACK);
     for (proof, forwards, reason) in [
@@ -308,7 +308,7 @@ fn only_segments_for_a_listener_are_refused_for_lack_of_proof() {
 }
 
 #[test]
-fn a_segment_for_no_socket_stays_refused_by_a_limit() {
+fn a_limit_refuses_segments_for_no_socket_too() {
     let mut host = host(&["100 packets/day"]);
     host.policy.source.set = prefiltered(&["800 packets/day"]);
     host.policy.prefilter.new_sources.tolerance_q8 = 0;
