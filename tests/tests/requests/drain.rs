@@ -73,9 +73,11 @@ fn a_service_that_is_stopped_answers_what_was_asked() {
     let begun = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
-            ["ann", "bob", "eve"].map(|user| wait_until_held(service.connect(), user, "queue"));
+            for user in ["ann", "bob", "eve"] {
+                wait_until_held(service.connect(), user, "queue");
+            }
             service.signal("TERM");
-            [service.http, service.grpc, service.resp].map(wait_until_closed);
+            [service.http, service.grpc, service.resp].into_iter().for_each(wait_until_closed);
         });
         let answer: RateLimitResponse = envoy.call(SHOULD_RATE_LIMIT, &question).expect("an answer");
         assert_eq!(answer.overall_code(), LimitCode::Ok, "asked before the end, answered in it");
