@@ -176,12 +176,15 @@ mod tests {
     #[test]
     fn an_attack_that_goes_on_is_a_line_more() {
         let mut screen = screen();
-        let view = Arc::make_mut(screen.view.as_mut().unwrap());
+        let view = std::sync::Arc::make_mut(screen.view.as_mut().unwrap());
         view.attacks = vec!["attack 7: unusual_rate on the host".to_owned(), "attack 8: syn".to_owned()];
         let text = shown(&screen, 80, 24);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "attack 7: unusual_rate on the host (and 1 more)", "{text}");
-        assert!(lines[2].starts_with("packets/s: passed 1.23k ") && lines[4].starts_with("eth0 native "), "{text}");
+        assert!(
+            lines[2].starts_with("packets/s: passed 1.23k ") && lines[4].starts_with("eth0 native "),
+            "{text}"
+        );
     }
 
     #[test]

@@ -13,7 +13,9 @@ impl UsualLoads {
     pub(crate) fn see_for_a_minute(&mut self, service: &str, packets: u64) {
         let load = passing(packets, 100);
         let usual = self.of(&AttackTarget::Service(service.to_owned()));
-        (0..60).for_each(|second| drop(usual.look(&load, &load, (second * 1_000, 1_000), 10_000)));
+        for second in 0..60 {
+            let _ = usual.look(&load, &load, (second * 1_000, 1_000), 10_000);
+        }
     }
 }
 
