@@ -501,7 +501,7 @@ fn program(edge: &Edge, folder: &Path) {
     let (binary, state, pin) = (copy_of_binary(edge.dir()), edge.state(), edge.pin());
     let (binary, state, pin) = (binary.display(), state.display(), pin.display());
     let script = format!(
-        "#!/bin/sh\ncase $1 in\ncheck|replay|suggest|completions|man|--*) exec {binary} \"$@\" ;;\n\
+        "#!/bin/sh\ncase $1 in\ncheck|replay|completions|man|--*) exec {binary} \"$@\" ;;\n\
          detach|status|stats|doctor|run) exec {binary} \"$@\" --state {state} --pin {pin} ;;\n\
          *) exec {binary} \"$@\" --state {state} ;;\nesac\n"
     );
