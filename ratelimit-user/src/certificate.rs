@@ -10,7 +10,7 @@ pub(crate) fn warning(file: &str, expires: u64, now: u64) -> Option<String> {
     if expires <= now {
         let days = (now - expires) / DAY;
         return Some(format!(
-            "certificate {file} has expired, {days} days ago: whoever verifies it refuses it; {remedy}"
+            "certificate {file} has expired, {days} days ago: clients that verify it refuse it; {remedy}"
         ));
     }
     let days = (expires - now) / DAY;

@@ -56,7 +56,7 @@ pub(super) fn resolve(table: &SourceSection, problems: &mut Problems<'_>) -> Opt
         && (65..=128).contains(bits)
     {
         problems
-            .warning(at, format!("ipv6_prefix = {bits}: whoever has one /64 owns 2^{} sources", bits - 64));
+            .warning(at, format!("ipv6_prefix = {bits}: a sender with one /64 has 2^{} sources", bits - 64));
     }
     let value = |at: &Option<At<i64>>, default: i64| at.as_ref().map_or(default, |(value, _)| *value);
     // More limits than this are refused already, and comparing every pair of them would take long.

@@ -63,7 +63,7 @@ fn make_way(path: &Path) -> io::Result<()> {
         return stays(&format!("a socket of user {}, not of user {us}", meta.uid()));
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on it already")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it already")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => stays(&format!("a socket that is not like ours ({error})")),
     }
@@ -161,7 +161,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let (_listener, file) = bind(&path, &SocketRights::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o660);
-        assert_eq!(refused(&path), "somebody listens on it already");
+        assert_eq!(refused(&path), "another process listens on it already");
         drop(file);
         assert!(!path.exists(), "a start that fails leaves nothing behind");
     }

@@ -89,7 +89,9 @@ fn an_address_never_seen_shows_what_would_apply_although_a_flood_runs_beside_it(
     assert_eq!(limit["left"], limit["capacity"]);
     assert_eq!(limit["burst"], 1_000);
     assert_eq!(fresh["prefixes"][0]["prefix"], "198.51.100.0/24");
-    assert!(text(&edge, &["198.51.100.7"]).contains("state    none of its own: its cell answers for "));
+    assert!(
+        text(&edge, &["198.51.100.7"]).contains("state    none of its own: it shares a cell, which admits ")
+    );
     sent(running);
 }
 

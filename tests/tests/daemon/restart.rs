@@ -177,7 +177,7 @@ fn another_build_or_a_table_of_another_size_gives_sources_and_totals_nothing_twi
             edge.rename_layouts(0).unwrap();
         }
         daemon = edge.start(&with(entries));
-        daemon.wait_for_log("every source begins spent");
+        daemon.wait_for_log("every source starts with empty buckets");
         for source in [ONE, OTHER] {
             assert_eq!(offer(&edge, &mut sink, source), 0, "{source}");
         }
@@ -196,7 +196,7 @@ fn a_table_of_another_size_takes_nothing_from_users_and_lists() {
         daemon.kill_9();
         daemon = edge.start(&users_policy(entries));
         daemon.wait_for_log("source.packets had been set to 40000 packets/s burst 40000 and not saved");
-        daemon.wait_for_log("lists, users and totals are kept; every source begins spent");
+        daemon.wait_for_log("lists, users and totals are kept; every source starts with empty buckets");
         assert_eq!(offer(&edge, &mut sink, USER), 0, "it had all of it");
     }
     for unspent in [OTHER_USER, WINDOW_USER] {
@@ -294,7 +294,7 @@ fn a_switch_that_takes_long_gives_sources_users_totals_and_windows_nothing_twice
     assert!(one > 50 && user > 50 && all > 50, "{before:?}");
     assert_eq!(windowed, PER_SOURCE);
     assert_eq!(held, [0; 4], "the link has the new program, and nobody knows that yet");
-    daemon.wait_for_log("every source begins spent");
+    daemon.wait_for_log("every source starts with empty buckets");
     let [one, user, windowed, all] = admitted();
     assert!(one > 0 && user > 0 && all > 0, "{one} {user} {all}");
     assert_eq!(windowed, 0, "what was used of a window while links were switched is known");

@@ -23,7 +23,7 @@ pub(super) fn text(counters: &StatsReply, rates: Option<&Rates>) -> String {
     text.push('\n');
     text.push_str(&match rates {
         Some(rates) => format!("rates are those of the last {} s\n", rounded(rates.span_ms as f64 / 1e3)),
-        None => "no rates: nobody has asked before, or counters began anew; ask again, or use --for 5s\n"
+        None => "no rates: this is the first look, or counters began anew; ask again, or use --for 5s\n"
             .to_owned(),
     });
     text

@@ -8,7 +8,7 @@ fn what_is_allowed_but_probably_not_meant_is_a_warning() {
     assert_eq!(
         warnings(text),
         [
-            "p.toml:3:15: ipv6_prefix = 128: whoever has one /64 owns 2^64 sources",
+            "p.toml:3:15: ipv6_prefix = 128: a sender with one /64 has 2^64 sources",
             "p.toml:5:11: metrics on 0.0.0.0:9464 can be read by anybody who reaches it",
         ]
     );

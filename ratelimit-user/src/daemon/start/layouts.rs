@@ -8,7 +8,7 @@
 //! | layout | lists | buckets of sources | users, totals, prefixes, leases | windows |
 //! |---|---|---|---|---|
 //! | another size of the table | the same maps | begin spent | the same maps | copied |
-//! | another build | copied | begin spent | users and totals begin spent | copied |
+//! | another build | copied | begin spent | users and totals start with empty buckets | copied |
 //!
 //! "Begin spent" costs an honest sender its burst once, and never admits more. Buckets are not copied: the meaning of a bucket of another build is
 //! not known, and buckets are charged until the last moment, so that a copy would be out of date.
@@ -88,7 +88,9 @@ impl OtherLayouts {
             } else {
                 format!("{} listed prefixes carried over, users and totals begin spent", lists.len() - before)
             };
-            log::info(format!("maps of another layout found ({layout}): {kept}; every source begins spent"));
+            log::info(format!(
+                "maps of another layout found ({layout}): {kept}; every source starts with empty buckets"
+            ));
         }
         Ok(())
     }

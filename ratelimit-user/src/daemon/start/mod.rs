@@ -179,7 +179,7 @@ fn put_in_force(
     }
     guarded.extend(replaced.guarded);
     let buckets = match (others.lost_sight(), &before) {
-        (true, _) => "sources begin spent",
+        (true, _) => "sources start with empty buckets",
         (false, Some(_)) => "buckets kept",
         (false, None) => "buckets start anew",
     };

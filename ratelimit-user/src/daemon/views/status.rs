@@ -95,7 +95,7 @@ fn warned(host: &Host) -> Vec<StatusWarning> {
 /// Returns the sentence that frames cannot be sampled, and why.
 fn unsampled(problem: &str) -> String {
     format!(
-        "frames cannot be sampled, so that top, attack reports and watch --pcap have no sources; it is tried again while somebody looks: {problem}"
+        "frames cannot be sampled, so that top and attack reports have no sources, and watch no packets; it is tried again while one of them runs: {problem}"
     )
 }
 
