@@ -29,7 +29,7 @@ pub fn examine(readings: &Readings) -> Vec<HostFinding> {
     for link in &readings.links {
         findings.extend(link::examine(link, &readings.host, &readings.wishes));
     }
-    findings.extend(store::examine(readings.store.as_ref()));
+    findings.extend(store::examine(readings.store.as_ref(), &readings.wishes));
     findings.extend(attendance::examine(&readings.attendance));
     findings
 }

@@ -75,5 +75,6 @@ fn wishes(policy: &Policy) -> Wishes {
         answers: cookies || services.iter().any(|service| service.on_limit() == OnLimit::Reject),
         listens: [&listen.http, &listen.grpc, &listen.resp].iter().any(|endpoints| !endpoints.is_empty()),
         elastic: policy.is_elastic(),
+        counts_for_long: policy.counts_for_long_in_store(),
     }
 }

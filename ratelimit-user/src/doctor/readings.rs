@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use crate::dataplane::{
-    features::{DeviceExtent, DriverSupport},
-    sysctl::TcpSettings,
+use crate::{
+    dataplane::{
+        features::{DeviceExtent, DriverSupport},
+        sysctl::TcpSettings,
+    },
+    store::redis::Persistence,
 };
 
 /// A value, or the reason why it could not be read.
@@ -36,6 +39,8 @@ pub struct Wishes {
     pub listens: bool,
     /// Whether some limit depends on headroom.
     pub elastic: bool,
+    /// Whether the store counts requests over more than an hour.
+    pub counts_for_long: bool,
 }
 
 /// The readings of the host itself.
@@ -154,6 +159,8 @@ pub struct ServerReadings {
     pub maxmemory: u64,
     /// What the server does when it reaches `maxmemory`.
     pub maxmemory_policy: String,
+    /// What the server writes to disk.
+    pub persistence: Persistence,
 }
 
 /// Whether a daemon protects the host.

@@ -7,9 +7,12 @@ use super::{
         Virtio, Wishes,
     },
 };
-use crate::dataplane::{
-    features::{DeviceExtent, DriverSupport},
-    sysctl::TcpSettings,
+use crate::{
+    dataplane::{
+        features::{DeviceExtent, DriverSupport},
+        sysctl::TcpSettings,
+    },
+    store::redis::Persistence,
 };
 
 const ALL_RIGHTS: u64 = (1 << 41) - 1;
@@ -17,7 +20,7 @@ const ALL_RIGHTS: u64 = (1 << 41) - 1;
 /// A host with one good interface, a store and a daemon, without any finding.
 fn healthy() -> Readings {
     Readings {
-        wishes: Wishes { cookies: true, answers: true, listens: true, elastic: true },
+        wishes: Wishes { cookies: true, answers: true, listens: true, elastic: true, counts_for_long: true },
         host: HostReadings {
             release: "6.18.44".to_owned(),
             interleaves: false,
@@ -61,6 +64,7 @@ fn healthy() -> Readings {
                 is_master: true,
                 maxmemory: 1 << 30,
                 maxmemory_policy: "noeviction".to_owned(),
+                persistence: Persistence::Log,
             }]),
         }),
         attendance: Attendance::Daemon(Ok(DaemonReadings {
@@ -366,7 +370,8 @@ fn without_native_mode_joined_packets_are_a_finding_of_their_own() {
 fn a_store_that_is_away_forgets_or_follows_is_a_finding() {
     use Grade::{Fail, Warn};
     type Change = fn(&mut ServerReadings);
-    let cases: [(Change, Grade, &str); 4] = [
+    let cases: [(Change, Grade, &str); 5] = [
+        (|server| server.persistence = Persistence::Nothing, Warn, "appendonly yes"),
         (|server| server.maxmemory_policy = "allkeys-lru".to_owned(), Fail, "maxmemory-policy noeviction"),
         (|server| server.maxmemory_policy = "volatile-ttl".to_owned(), Fail, "spend it again"),
         (
@@ -386,6 +391,21 @@ fn a_store_that_is_away_forgets_or_follows_is_a_finding() {
     let away =
         one(|readings| readings.store.as_mut().unwrap().servers = Err("connection refused".to_owned()));
     assert_finding(&away, "store", Fail, "connection refused");
+}
+
+#[test]
+fn only_counts_that_last_need_a_store_that_writes() {
+    for (persistence, counts_for_long, count) in [
+        (Persistence::Nothing, true, 1),
+        (Persistence::Nothing, false, 0),
+        (Persistence::Unknown, true, 0),
+        (Persistence::Snapshots, true, 0),
+    ] {
+        let mut readings = healthy();
+        readings.wishes.counts_for_long = counts_for_long;
+        readings.store.as_mut().unwrap().servers.as_mut().unwrap()[0].persistence = persistence;
+        assert_eq!(found(&readings).len(), count, "{persistence:?} {counts_for_long}");
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) fn register(registry: &Registry, status: &RequestsStatus) -> Result<(
         registry.register(Box::new(steps))?;
         let forgetful = IntGauge::new(
             "ratelimit_request_store_forgetful_servers",
-            "Servers of the store that forget what was spent when their memory is full (maxmemory-policy).",
+            "Servers of the store that forget what was spent when their memory is full (maxmemory-policy), or when they start again although limits of requests are over more than an hour (appendonly, save).",
         )?;
         forgetful.set(status.store_warnings.len() as i64);
         registry.register(Box::new(forgetful))?;

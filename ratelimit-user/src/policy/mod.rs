@@ -161,6 +161,15 @@ impl Policy {
             || self.users.iter().any(|user| user.requests().is_some())
     }
 
+    /// Whether the store has counts of requests that matter for more than an hour.
+    pub fn counts_for_long_in_store(&self) -> bool {
+        let apis = self.requests.apis.iter().filter(|api| api.sharing != Sharing::Local);
+        let of_plans = self.users.plans().map(Plan::requests);
+        let of_users = self.users.iter().filter_map(User::requests);
+        let mut limits = apis.flat_map(Api::lists).chain(of_plans).chain(of_users).flatten();
+        self.cluster.is_some() && limits.any(RequestLimit::counts_for_long)
+    }
+
     /// Replaces the cluster.
     pub fn with_cluster(self, cluster: Option<ClusterPolicy>) -> Self {
         Self { cluster, ..self }

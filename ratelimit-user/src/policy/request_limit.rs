@@ -122,6 +122,12 @@ impl RequestLimit {
         Ok(Self { zone: zone.filter(|_| is_calendar(&rate)).map(ToOwned::to_owned), rate })
     }
 
+    /// Whether what was counted still counts after more than an hour, so that people notice when it is lost.
+    pub fn counts_for_long(&self) -> bool {
+        let Rate { amount, period, burst, .. } = &self.rate;
+        u128::from(*burst) * u128::from(period.ns()) > u128::from(*amount) * u128::from(Period::Hour.ns())
+    }
+
     /// Bytes of the log of a key that is at this limit; `None` if the algorithm keeps no log.
     pub fn largest_log(&self) -> Option<u64> {
         let units = self.rate.amount * (100 + u64::from(self.rate.manner.margin(true))) / 100;

@@ -42,6 +42,14 @@ impl<'r> Decision<'r> {
         Self { outcome, limit, violated: self.violated.and(other.violated) }
     }
 
+    /// Lets a refused request come back after `us` microseconds at the latest.
+    pub(super) fn within(self, us: u64) -> Self {
+        let Outcome::Refused { retry_us } = self.outcome else { return self };
+        let retry_us = Some(retry_us.map_or(us, |retry_us| retry_us.min(us)));
+        let limit = self.limit.map(|near| Nearest { more_us: near.more_us.min(us), ..near });
+        Self { outcome: Outcome::Refused { retry_us }, limit, ..self }
+    }
+
     /// Orders decisions to serve a request: the greater asks more of the request, and among equals the greater leaves less.
     fn hardness(&self) -> (usize, u64, Reverse<u64>) {
         let wait_us = match self.outcome {

@@ -81,6 +81,9 @@ impl DecisionService {
     pub fn follow(&self, policy: &Policy, redis: Option<&StoreAddress>) {
         let policy = policy.clone().moved_to(redis);
         self.engine.follow(&policy, self.clock.now_us());
+        if let Some(store) = self.store() {
+            store.follow(&policy);
+        }
         self.settle(&policy);
     }
 

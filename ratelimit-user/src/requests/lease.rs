@@ -106,6 +106,12 @@ impl RequestLease {
         self.talk.denied.of(needed, terms, now_us)
     }
 
+    /// Whether the store has refused a request that needs `needed` units under these terms before, for longer than until now. The refusal need not be believed
+    /// any more: the store was asked again, and says no once more.
+    pub fn recalls(&self, needed: u64, terms: u64, now_us: u64) -> bool {
+        self.talk.denied.of(needed, terms, now_us).is_some_and(|(wait_us, _)| wait_us > 0)
+    }
+
     /// Returns the entry about this key for a question about a request of `units` units, if the key may have `capacity` at once. The entry is empty while
     /// an answer is under way, and while enough is held for that request and for long, because other hosts may lack units.
     pub fn ask(&mut self, units: u64, capacity: u64, now_us: u64) -> Entry {
@@ -232,11 +238,13 @@ impl RequestLease {
     /// Forgets the last refusal, because something has been given back.
     pub fn hope(&mut self) {
         self.denied_until_us = 0;
+        self.talk.denied = Denied::default();
     }
 
     /// Forgets what is held, used and refused: somebody has reset the key.
     pub fn forget(&mut self) {
-        (self.held, self.used, self.denied_until_us) = (0, 0, 0);
+        (self.held, self.used) = (0, 0);
+        self.hope();
     }
 
     /// Returns what is left of the key as far as this host knows.

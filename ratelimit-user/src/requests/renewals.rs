@@ -46,7 +46,7 @@ async fn run(store: Store, leases: Arc<RequestLeases>, clock: Clock, mut queue: 
     let mut due = Vec::with_capacity(LINES);
     while queue.recv_many(&mut due, LINES).await > 0 {
         let inquiries: Arc<[Inquiry]> = due.iter().map(|renewal| renewal.inquiry.clone()).collect();
-        let told = store.ask(inquiries).await.unwrap_or_default();
+        let told = store.ask(inquiries, store.patience()).await.unwrap_or_default();
         let now_us = clock.now_us();
         for (nth, renewal) in due.iter().enumerate() {
             match told.get(nth) {

@@ -11,7 +11,7 @@ use super::{
     counter_keys::{CounterKey, CounterKeys, write},
     decision::{Decision, Nearest, Outcome, Violated},
     key::TextKey,
-    lease::{Left, PORTION, RequestLease},
+    lease::{Left, MOST, PORTION, RequestLease},
     leases::RequestLeases,
     request::Request,
 };
@@ -24,6 +24,9 @@ use crate::{
         record::FORM,
     },
 };
+
+/// Refusals for less than this are believed at once, in microseconds: requests that come back are as well off.
+const DOUBTED_US: u64 = 1_000_001;
 
 /// What leases say before the store is asked.
 #[derive(Debug)]
@@ -125,6 +128,43 @@ fn give_back<'c, 'r: 'c>(
     }
 }
 
+/// Returns what the store is to give for a request that counts. If it decides about one counter key of a request, it decides about all: units that were held
+/// of the others would not be spent.
+pub fn ahead(counters: &CounterKeys<'_>, request: &Request<'_>) -> Taking {
+    let is_leased = |counter: &CounterKey<'_>| may_lease(counter.allowance, request);
+    if counters.iter().all(is_leased) { Taking::Ahead } else { Taking::Once }
+}
+
+/// Returns the shared counter keys of a request as they are charged: those of one step at once, and the steps one after the other. Of which least is left comes
+/// first, because it is likeliest to refuse; what this host does not know of is whole. The last are those with room for many such requests, and those
+/// that refuse none.
+pub fn steps<'r>(
+    counters: &CounterKeys<'r>,
+    request: &Request<'_>,
+    leases: &RequestLeases,
+    now_us: u64,
+) -> Vec<CounterKeys<'r>> {
+    let ranked = |counter: &CounterKey<'r>| {
+        let (allowance, capacity) = (counter.allowance, counter.allowance.capacity());
+        let left = leases.with_known(counter.hash, |lease| lease.left(now_us));
+        let near = left.filter(|left| left.told_us > 0).and_then(|left| nearest(allowance, &left, now_us));
+        let remaining = near.map_or(capacity, |near| near.remaining);
+        let is_plenty =
+            capacity >= PORTION && remaining >= capacity / 2 && needed(allowance, request) <= capacity / MOST;
+        let refuses = allowance.on_limit != OnRefusal::Deprioritise;
+        (refuses && !is_plenty).then_some((remaining, capacity, allowance.id))
+    };
+    let ranks: Vec<_> = counters.iter().map(ranked).collect();
+    let mut order = ranks.clone();
+    order.sort_unstable_by_key(|rank| (rank.is_none(), *rank));
+    order.dedup();
+    let step = |rank| {
+        let mut own = ranks.iter();
+        counters.only(|_| own.next() == Some(&rank))
+    };
+    order.into_iter().map(step).collect()
+}
+
 /// Returns what to ask the store about each shared counter key.
 pub fn inquiries(
     counters: &CounterKeys<'_>,
@@ -135,10 +175,7 @@ pub fn inquiries(
     taking: Taking,
     now_us: u64,
 ) -> Vec<Inquiry> {
-    let peek = taking == Taking::Nothing;
-    // If the store decides about one counter key of a request, it decides about all: units that were held of the others would not be spent.
-    let leased =
-        taking == Taking::Ahead && counters.iter().all(|counter| may_lease(counter.allowance, request));
+    let (peek, leased) = (taking == Taking::Nothing, taking == Taking::Ahead);
     let asked = |counter: &CounterKey<'_>| {
         let allowance = counter.allowance;
         let said = leased.then(|| {
@@ -241,18 +278,20 @@ pub fn failed(counters: &CounterKeys<'_>, asked: &[Inquiry], leases: &RequestLea
 pub struct SharedVerdict<'r> {
     /// The decision, as far as shared counter keys go.
     pub decision: Decision<'r>,
-    /// Inquiries that were charged although the request is refused: to be refunded.
-    pub undo: Vec<Inquiry>,
+    /// Whether a counter key refuses that had not refused before, and for long: another request may be giving back what is missing.
+    pub is_doubtful: bool,
 }
 
-/// Passes the answers of the store to the leases, and decides by them.
+/// Passes the answers of the store to the leases, and decides by them. A refusal that is doubtful and not final is not remembered.
 pub fn verdict<'r>(
     counters: &CounterKeys<'r>,
     asked: &[Inquiry],
     told: &[Told],
     leases: &RequestLeases,
+    is_final: bool,
     now_us: u64,
 ) -> SharedVerdict<'r> {
+    let mut is_doubtful = false;
     let mut violated = Violated::default();
     let mut retry: Option<(u64, Option<Nearest<'r>>)> = None;
     let (mut wait_us, mut margin, mut low) = (0, false, false);
@@ -260,7 +299,14 @@ pub fn verdict<'r>(
     let shared = || counters.iter().filter(|counter| is_shared(counter)).zip(asked).zip(told);
     for ((counter, inquiry), told) in shared() {
         let (fits, allowance) = (told.spent, counter.allowance);
-        let left = told_to_lease(counter, inquiry, told, leases, now_us);
+        let doubt = !is_final && !fits && allowance.on_limit != OnRefusal::Deprioritise && {
+            let needed = inquiry.ask.spend + inquiry.ask.reserved;
+            let recalls = |lease: &mut RequestLease| lease.recalls(needed, allowance.terms, now_us);
+            (DOUBTED_US..NEVER_US).contains(&told.wait_us)
+                && leases.with_known(counter.hash, recalls) != Some(true)
+        };
+        is_doubtful |= doubt;
+        let left = told_to_lease(counter, inquiry, told, leases, !doubt, now_us);
         let near = nearest(allowance, &left, now_us).map(|near| Nearest { more_us: told.more_us, ..near });
         match (fits, allowance.on_limit) {
             (true, OnRefusal::Delay(_)) => wait_us = wait_us.max(told.wait_us),
@@ -279,11 +325,9 @@ pub fn verdict<'r>(
     }
     let Some((retry_us, near)) = retry else {
         let outcome = served(wait_us, low, margin);
-        return SharedVerdict { decision: Decision::served(outcome, least), undo: Vec::new() };
+        return SharedVerdict { decision: Decision::served(outcome, least), is_doubtful };
     };
-    let charged = shared().filter(|((_, inquiry), told)| told.spent && !inquiry.ask.peek);
-    let undo = charged.map(|((_, inquiry), _)| refund(inquiry)).collect();
-    SharedVerdict { decision: refusal(retry_us, near, violated), undo }
+    SharedVerdict { decision: refusal(retry_us, near, violated), is_doubtful }
 }
 
 /// Passes an answer of the store to the lease of a counter key, and returns what is left of the key.
@@ -292,12 +336,13 @@ fn told_to_lease(
     inquiry: &Inquiry,
     told: &Told,
     leases: &RequestLeases,
+    is_believed: bool,
     now_us: u64,
 ) -> Left {
     let ask = &inquiry.ask;
     let left = leases.with(counter.hash, now_us, |lease| {
         lease.answer(&ask.lease, told, now_us);
-        if !told.spent {
+        if !told.spent && is_believed {
             let needed = ask.spend + ask.reserved;
             lease.deny(needed, counter.allowance.terms, (told.wait_us, told.violated), now_us);
         }
@@ -317,7 +362,7 @@ fn served(wait_us: u64, low: bool, margin: bool) -> Outcome {
 }
 
 /// Returns the inquiry that gives back what `inquiry` was charged.
-fn refund(inquiry: &Inquiry) -> Inquiry {
+pub fn refund(inquiry: &Inquiry) -> Inquiry {
     let Ask { spend, patience_us, .. } = inquiry.ask;
     Inquiry { ask: Ask { refund: spend, patience_us, ..Ask::default() }, ..inquiry.clone() }
 }

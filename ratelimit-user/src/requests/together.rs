@@ -1,7 +1,12 @@
 //! Decisions that hosts make together: from leases where they last, by the store where they do not, and alone where it is gone.
 
-use std::{borrow::Cow, sync::Arc};
+mod charging;
 
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use self::charging::{Charged, Charging, contains};
 use super::{
     Decision, Engine, JudgeMode, Nearest, Outcome, Request, Rules, Violated,
     asking::Asking,
@@ -10,19 +15,17 @@ use super::{
     leases::RequestLeases,
     renewal,
     renewals::Renewals,
-    shared::{self, SharedVerdict, Step, Taking, fits, is_shared},
+    shared::{self, Step, Taking, fits, is_shared},
 };
 use crate::{
     clock::Clock,
-    store::{
-        ask::Told,
-        inquiry::Inquiry,
-        worker::{Full, Store, Unavailable},
-    },
+    store::worker::{Full, Store, Unavailable},
 };
 
 /// Microseconds after which to ask again, if a refusal is due to the store being away.
 const TRY_AGAIN_US: u64 = 1_000_000;
+/// Pauses before a refusal is looked at again, and whether a refusal by that look is believed. Units that are given back were charged a round trip or two ago.
+const PAUSES: [(Duration, bool); 2] = [(Duration::from_millis(5), false), (Duration::from_millis(15), true)];
 
 /// The store, and the leases that this host holds.
 #[derive(Debug)]
@@ -74,7 +77,8 @@ impl Together {
         }
     }
 
-    /// Decides by the store, or on this host alone if the store does not answer.
+    /// Decides by the store, or on this host alone if the store does not answer. A refusal by the store is looked at again before it is believed: it may be due
+    /// to what another request was charged that gives it back at this moment.
     pub(super) async fn decide<'r>(
         &self,
         engine: &Engine,
@@ -84,69 +88,62 @@ impl Together {
         request: &Request<'_>,
         asking: Asking,
     ) -> Decision<'r> {
-        let (sent_us, headroom) = (clock.now_us(), engine.headroom());
-        let peek = asking == Asking::Peeking;
+        let own = counters.only(|counter| !is_shared(counter));
+        let is_refused_here = own.iter().next().is_some()
+            && !alone(engine, rules, &own, request, Asking::Peeking, clock.now_us()).outcome.is_served();
+        let shared = counters.only(is_shared);
         let taking = match asking {
-            Asking::Counted => Taking::Ahead,
-            Asking::InBulk => Taking::Once,
+            // What this host refuses is charged nowhere. The store is asked all the same, so that all limits that refuse are named.
+            _ if is_refused_here => Taking::Nothing,
             Asking::Peeking => Taking::Nothing,
+            Asking::Counted => shared::ahead(counters, request),
+            Asking::InBulk => Taking::Once,
         };
-        let asked: Arc<[Inquiry]> =
-            shared::inquiries(counters, request, &self.leases, &self.name, headroom, taking, sent_us).into();
-        let mut unanswered = Unanswered { counters, asked: &asked, leases: &self.leases, is_answered: false };
-        let answers = self.store.ask(Arc::clone(&asked)).await;
-        unanswered.is_answered = answers.is_ok();
-        drop(unanswered);
-        let now_us = clock.now_us();
-        let Ok(answers) = answers else { return alone(engine, rules, counters, request, asking, now_us) };
-        // A part of the store may be away. This host decides alone about counter keys without an answer, as about those that it counts for itself.
-        let mut marks = answers.iter().map(Result::is_ok);
-        let together = counters.only(|counter| is_shared(counter) && marks.next() == Some(true));
-        let mut marks = answers.iter().map(Result::is_ok);
-        let rest = counters.only(|counter| !is_shared(counter) || marks.next() != Some(true));
-        let (told, answered) = self.told(&rest, &asked, &answers);
-        let SharedVerdict { decision, undo } =
-            shared::verdict(&together, &answered, &told, &self.leases, now_us);
-        if !undo.is_empty() {
-            self.store.tell(undo);
+        let charging = Charging {
+            store: &self.store,
+            leases: &self.leases,
+            clock,
+            cluster: &self.name,
+            headroom: engine.headroom(),
+            counters: &shared,
+            request,
+            begun: Instant::now(),
+            until: self.store.patience(),
+        };
+        let mut charged = match taking {
+            Taking::Nothing => charging.look(false).await,
+            Taking::Ahead | Taking::Once => charging.charge(taking).await,
+        };
+        for (pause, is_last) in PAUSES {
+            if !charged.is_doubtful || is_refused_here || charging.is_late() {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            if let Some(decision) = self.at_once(engine, rules, counters, request, asking, clock.now_us()) {
+                return decision;
+            }
+            charged = charging.look(is_last).await;
+            if !charged.is_refused() && charged.decision.is_some() && taking != Taking::Nothing {
+                charged = charging.charge_seen(taking, charged.unanswered).await;
+            }
         }
+        let Charged { decision, is_doubtful, refunds, unanswered } = charged;
+        let rest = counters.only(|counter| !is_shared(counter) || contains(&unanswered, counter));
+        let now_us = clock.now_us();
+        let Some(decision) = decision else { return alone(engine, rules, &rest, request, asking, now_us) };
+        let decision = if is_doubtful { decision.within(TRY_AGAIN_US) } else { decision };
         if rest.iter().next().is_none() {
             return decision;
         }
-        if !decision.outcome.is_served() {
+        if is_refused_here || !decision.outcome.is_served() {
             // Looks at the rest, too, so that all limits that refuse are named.
             return decision.and(alone(engine, rules, &rest, request, Asking::Peeking, now_us));
         }
         let of_host = alone(engine, rules, &rest, request, asking, now_us);
-        if of_host.outcome.is_served() {
-            return decision.and(of_host);
+        if !of_host.outcome.is_served() && !refunds.is_empty() {
+            self.store.tell(refunds);
         }
-        let mut spent = told.iter().map(|told| told.spent && !peek);
-        let paid = together.only(|_| spent.next() == Some(true));
-        let paid = shared::refunds(&paid, 0, request, &self.name, headroom, 0);
-        if !paid.is_empty() {
-            self.store.tell(paid);
-        }
-        of_host
-    }
-
-    /// Returns the answers that there are, and the inquiries that they answer. The leases of the rest are told that there is no answer.
-    fn told<'a>(
-        &self,
-        rest: &CounterKeys<'_>,
-        asked: &'a [Inquiry],
-        answers: &[Result<Told, Unavailable>],
-    ) -> (Vec<Told>, Cow<'a, [Inquiry]>) {
-        let told: Vec<Told> = answers.iter().filter_map(|answer| answer.ok()).collect();
-        if told.len() == asked.len() {
-            return (told, Cow::Borrowed(asked));
-        }
-        let of = |is_ok: bool| {
-            let some = asked.iter().zip(answers).filter(move |(_, answer)| answer.is_ok() == is_ok);
-            some.map(|(asked, _)| asked.clone()).collect::<Vec<_>>()
-        };
-        shared::failed(rest, &of(false), &self.leases);
-        (told, Cow::Owned(of(true)))
+        decision.and(of_host)
     }
 
     /// Gives back what a request was charged `age_us` ago, where it was charged, and returns whether anything was given back. If the store is needed for
@@ -164,7 +161,7 @@ impl Together {
         let refunds = shared::refunds(counters, settled, request, &self.name, engine.headroom(), age_us);
         let mut back = settled != 0;
         if !refunds.is_empty() {
-            match self.store.ask(refunds.into()).await {
+            match self.store.ask(refunds.into(), self.store.patience()).await {
                 // A part of the store may be away. What the other parts have given back stays given back.
                 Ok(told) if told.iter().any(Result::is_ok) => {
                     back |= told.iter().flatten().any(|told| told.spent);
@@ -194,23 +191,6 @@ impl Together {
     }
 }
 
-/// Leases that the store is asked about. A caller that waits for the store may hang up, and then nobody takes the answer: this tells the leases that
-/// there is none, and they send the same entries again.
-struct Unanswered<'d> {
-    counters: &'d CounterKeys<'d>,
-    asked: &'d [Inquiry],
-    leases: &'d RequestLeases,
-    is_answered: bool,
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            shared::failed(self.counters, self.asked, self.leases);
-        }
-    }
-}
-
 /// Decides on this host alone, because the store cannot be reached.
 fn alone<'r>(
     engine: &Engine,
@@ -230,10 +210,7 @@ fn alone<'r>(
     // The request is more than this host ever gives alone, but not more than the store gives, which may be back any moment.
     let is_too_much = decision.outcome == Outcome::Refused { retry_us: None };
     match is_too_much && counters.iter().all(|counter| fits(counter.allowance, request, engine.headroom())) {
-        true => {
-            let sooner = |near: Nearest<'r>| Nearest { more_us: near.more_us.min(TRY_AGAIN_US), ..near };
-            Decision { outcome: soon, limit: decision.limit.map(sooner), ..decision }
-        }
+        true => decision.within(TRY_AGAIN_US),
         false => decision,
     }
 }

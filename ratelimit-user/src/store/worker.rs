@@ -91,6 +91,8 @@ struct StoreHealth {
     is_up: AtomicBool,
     asked: AtomicU64,
     failed: AtomicU64,
+    /// Whether the policy has limits of requests that the store must not lose when it starts again.
+    must_last: AtomicBool,
     condition: Mutex<Condition>,
     /// Warnings for operators about servers that answer, as sentences.
     warnings: Mutex<Vec<String>>,
@@ -108,6 +110,7 @@ impl StoreHealth {
             is_up: AtomicBool::default(),
             asked: AtomicU64::default(),
             failed: AtomicU64::default(),
+            must_last: AtomicBool::default(),
             condition: Mutex::default(),
             warnings: Mutex::default(),
             round_trip: Mutex::new(round_trip),
@@ -148,7 +151,14 @@ impl Store {
     ) -> std::io::Result<Option<Self>> {
         let Some(cluster) = policy.cluster() else { return Ok(None) };
         let host = host.map_or_else(made_up_name, ToOwned::to_owned);
-        Self::connect::<AddressedStore>(cluster.redis(), cluster, host, deadline).map(Some)
+        let store = Self::connect::<AddressedStore>(cluster.redis(), cluster, host, deadline)?;
+        store.follow(policy);
+        Ok(Some(store))
+    }
+
+    /// Follows a policy: servers that write nothing down are warned of if that matters for its limits.
+    pub fn follow(&self, policy: &Policy) {
+        self.known.must_last.store(policy.counts_for_long_in_store(), Ordering::Relaxed);
     }
 
     /// Connects in a thread of its own. Until that has worked, the store counts as gone.
@@ -219,7 +229,7 @@ impl Store {
         self.known.is_up.load(Ordering::Relaxed)
     }
 
-    /// Returns warnings for operators about servers that answer: those that forget what was spent when their memory is full.
+    /// Returns warnings for operators about servers that answer: those that forget what was spent, when their memory is full or when they start again.
     pub fn warnings(&self) -> Vec<String> {
         self.known.warnings().clone()
     }
@@ -244,8 +254,13 @@ impl Store {
         *self.known.round_trip()
     }
 
-    /// Asks inquiries, and waits for those answers that there are.
-    pub async fn ask(&self, inquiries: Arc<[Inquiry]>) -> Result<Answers, Unavailable> {
+    /// Returns until when a request that comes now may wait for answers: the batch before may take its time, too.
+    pub fn patience(&self) -> Instant {
+        Instant::now() + 2 * self.deadline
+    }
+
+    /// Asks inquiries, and waits until a moment for those answers that there are.
+    pub async fn ask(&self, inquiries: Arc<[Inquiry]>, until: Instant) -> Result<Answers, Unavailable> {
         if !self.is_up() {
             return Err(Unavailable);
         }
@@ -253,8 +268,7 @@ impl Store {
         let count = inquiries.len();
         let asked = Inquiries { inquiries, answer: Some(answer) };
         self.requests.try_send(asked).map_err(|_| Unavailable)?;
-        // The batch before may take its time, too.
-        let answers = match tokio::time::timeout(2 * self.deadline, answered).await {
+        let answers = match tokio::time::timeout_at(until, answered).await {
             Ok(Ok(answers)) => Ok(answers),
             _ => Err(Unavailable),
         };

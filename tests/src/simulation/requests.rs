@@ -10,7 +10,7 @@ use ratelimit_user::{
         counter_keys::CounterKeys,
         leases::RequestLeases,
         renewal::{self, Renewal},
-        shared::{self, Step, Taking},
+        shared::{self, Step},
     },
     store::{ask::Told, inquiry::Inquiry},
 };
@@ -158,7 +158,7 @@ impl World {
                 let of_host = self.request_host(host_of(*user));
                 let asked = Asked { user: *user, cost: 1, at_us: self.clock_us(host_of(*user)) };
                 let inquiries = of_host.look(asked, |_, counters, request| {
-                    let (taking, now_us) = (Taking::Ahead, asked.at_us);
+                    let (taking, now_us) = (shared::ahead(counters, request), asked.at_us);
                     shared::inquiries(counters, request, &of_host.leases, CLUSTER, true, taking, now_us)
                 });
                 (asked, (of_host.name.clone(), inquiries))
@@ -190,7 +190,7 @@ impl World {
                     (decision.outcome.is_served(), About::Renewals(renewals), inquiries)
                 }
                 Step::Ask => {
-                    let (taking, now_us) = (Taking::Ahead, asked.at_us);
+                    let (taking, now_us) = (shared::ahead(counters, request), asked.at_us);
                     let all = shared::inquiries(counters, request, leases, CLUSTER, true, taking, now_us);
                     (false, About::Request(asked), all)
                 }
@@ -271,8 +271,14 @@ impl World {
         match about {
             About::Request(asked) => {
                 let (outcome, undo) = of_host.look(asked, |_, counters, _| {
-                    let verdict = shared::verdict(counters, &inquiries, told, leases, now_us);
-                    (verdict.decision.outcome, verdict.undo)
+                    let outcome =
+                        shared::verdict(counters, &inquiries, told, leases, true, now_us).decision.outcome;
+                    let charged = inquiries.iter().zip(told).filter(|(_, told)| told.spent);
+                    let undo: Vec<Inquiry> = match outcome.is_served() {
+                        true => Vec::new(),
+                        false => charged.map(|(inquiry, _)| shared::refund(inquiry)).collect(),
+                    };
+                    (outcome, undo)
                 });
                 let from = of_host.name.clone();
                 if outcome == Outcome::Allowed {

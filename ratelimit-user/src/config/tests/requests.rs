@@ -2,6 +2,8 @@
 
 use super::warnings;
 
+const STORE: &str = "[cluster]\nredis = \"redis://h\"\n";
+
 /// The warnings about a text that stands below two other lines, without the file name.
 fn below(text: &str) -> Vec<String> {
     let found = warnings(&format!("[source]\nlimits = [\"1/s\"]\n{text}\n"));
@@ -34,7 +36,7 @@ fn a_limit_of_requests_that_never_decides_is_named_wherever_it_stands() {
         ]
     );
     let api = |limits: &str| below(&format!("[[api]]\nname = \"a\"\nlimits = [{limits}]"));
-    assert_eq!(api("\"100/hour sliding-window\", \"100/day sliding-window\"").len(), 1);
+    assert_eq!(api("\"100/min sliding-window\", \"100/hour sliding-window\"").len(), 1);
     assert_eq!(api("\"60/min\", \"1/s burst 60\"").len(), 1, "of two that are alike, one");
     for fine in [
         "\"9/s\", \"5/s burst 10\"",
@@ -95,14 +97,40 @@ fn what_is_said_about_other_hosts_does_nothing_without_a_cluster() {
 }
 
 #[test]
+fn long_limits_that_every_restart_gives_again_are_named() {
+    let given = |place: &str, of: &str| {
+        format!(
+            "{place}: {of} \"9/day fixed-window\" is given again by every restart: counts are in memory; \
+             count it with [cluster] in a store that writes them down, or use a period of an hour at most"
+        )
+    };
+    let day = "[\"9/day fixed-window\", \"8/hour\"]";
+    let api = format!("[[api]]\nname = \"a\"\nlimits = {day}\nplans = {{ p = {day} }}\n");
+    let text = format!("[plan.p]\nlimits = {day}\n[[user]]\nname = \"u\"\nlimits = {day}\n{api}");
+    let all = [
+        given("4:11", "plan \"p\": limits"),
+        given("7:11", "user \"u\": limits"),
+        given("10:11", "api \"a\": limits"),
+        given("11:16", "api \"a\": plans.p"),
+    ];
+    assert_eq!(below(&text), all);
+    assert_eq!(below(&format!("{text}{STORE}")), [""; 0]);
+    let local = format!("{text}sharing = \"local\"\n{STORE}");
+    assert_eq!(below(&local), all[2..], "each host counts these in its memory");
+    for (limit, count) in [("60/hour burst 61", 1), ("60/hour burst 60", 0), ("1/day burst 1", 1)] {
+        assert_eq!(below(&format!("[[api]]\nname = \"a\"\nlimits = [\"{limit}\"]")).len(), count, "{limit}");
+    }
+}
+
+#[test]
 fn a_zone_of_all_requests_that_no_limit_has_is_named() {
     let zone = "[requests]\ntime_zone = \"Europe/Berlin\"\n";
     let nothing =
         "4:13: time_zone = \"Europe/Berlin\" decides nothing: no limit is a fixed-window per day or month";
     assert_eq!(below(zone), [nothing]);
     let own = "[[api]]\nname = \"a\"\ntime_zone = \"UTC\"\nlimits = [\"1/day fixed-window\"]\n";
-    assert_eq!(below(&format!("{zone}{own}")), [nothing]);
-    assert_eq!(below(&format!("{zone}[plan.p]\nlimits = [\"1/month fixed-window\"]")), [""; 0]);
+    assert_eq!(below(&format!("{zone}{own}{STORE}")), [nothing]);
+    assert_eq!(below(&format!("{zone}[plan.p]\nlimits = [\"1/month fixed-window\"]\n{STORE}")), [""; 0]);
 }
 
 #[test]
@@ -123,7 +151,7 @@ fn a_user_without_sources_is_one_who_asks_if_requests_are_limited() {
 
 #[test]
 fn a_log_that_few_keys_can_use_up_at_once_is_warned_about_with_the_number() {
-    let log = |requests: &str, api: &str| below(&format!("{requests}[[api]]\nname = \"a\"\n{api}"));
+    let log = |requests: &str, api: &str| below(&format!("{requests}[[api]]\nname = \"a\"\n{api}\n{STORE}"));
     let day = "limits = [\"10000/day sliding-log\"]";
     let says = |keys: &str| {
         format!(

@@ -10,25 +10,28 @@ use crate::{
         problem::Problems,
         value::{KeyLookup, Strings},
     },
-    policy::{Api, KeyPart, ListenEndpoint, Plan, Policy, Prefix, RequestLimit, log_bytes},
+    policy::{Api, KeyPart, ListenEndpoint, Plan, Policy, Prefix, RequestLimit, Sharing, log_bytes},
 };
 
 /// If this many keys can have full logs at once, there is no warning.
 const MANY_LOGS: u64 = 100_000;
 
 pub(super) fn warn(document: &Document, policy: &Policy, problems: &mut Problems<'_>) {
-    let keys = policy.requests().keys;
+    let (keys, is_in_store) = (policy.requests().keys, policy.cluster().is_some());
     for (table, plan) in document.plans.iter().zip(policy.users().plans()) {
         let of = format!("plan {:?}: limits", plan.name());
         within(&of, plan.requests(), table.keys.limits.as_ref(), problems);
+        kept(&of, plan.requests(), table.keys.limits.as_ref(), is_in_store, problems);
         logs(&of, plan.requests(), table.keys.limits.as_ref(), keys, problems);
     }
     for (table, user) in document.users.iter().zip(policy.users().iter()) {
         let limits = user.requests().unwrap_or_default();
-        within(&format!("user {:?}: limits", user.name()), limits, table.limits.as_ref(), problems);
+        let of = format!("user {:?}: limits", user.name());
+        within(&of, limits, table.limits.as_ref(), problems);
+        kept(&of, limits, table.limits.as_ref(), is_in_store, problems);
     }
     for (table, api) in document.apis.iter().zip(policy.requests().apis.iter()) {
-        lists(table, api, keys, problems);
+        lists(table, api, keys, is_in_store && api.sharing != Sharing::Local, problems);
         if policy.cluster().is_none() {
             alone(table, problems);
         }
@@ -46,6 +49,26 @@ fn within(of: &str, limits: &[RequestLimit], places: Option<&Strings>, problems:
             let message = format!("{of} \"{limit}\" never decides: \"{by}\" beside it is at least as strict");
             problems.warning(at, message);
         }
+    }
+}
+
+/// Warns of limits that are counted in the memory of a process, and for so long that it matters when the process starts again.
+fn kept(
+    of: &str,
+    limits: &[RequestLimit],
+    places: Option<&Strings>,
+    is_in_store: bool,
+    problems: &mut Problems<'_>,
+) {
+    let places = places.map(|list| list.entries.as_slice()).unwrap_or_default();
+    for (limit, (_, at)) in
+        limits.iter().zip(places).filter(|(limit, _)| !is_in_store && limit.counts_for_long())
+    {
+        let message = format!(
+            "{of} \"{limit}\" is given again by every restart: counts are in memory; \
+             count it with [cluster] in a store that writes them down, or use a period of an hour at most"
+        );
+        problems.warning(at, message);
     }
 }
 
@@ -76,12 +99,13 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
+fn lists(table: &ApiTable, api: &Api, keys: u64, is_in_store: bool, problems: &mut Problems<'_>) {
     let of = |key: &str| format!("api {:?}: {key}", api.name);
     // An API whose key is only its own name has one counter key.
     let has_many_keys = api.key.iter().any(|part| *part != KeyPart::Api);
     if let KeyLookup::Read(list) = &table.limits {
         within(&of("limits"), &api.limits, Some(list), problems);
+        kept(&of("limits"), &api.limits, Some(list), is_in_store, problems);
         if has_many_keys {
             logs(&of("limits"), &api.limits, Some(list), keys, problems);
         }
@@ -93,6 +117,7 @@ fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
             ("per_user", &login.per_user, &table.per_user),
         ] {
             within(&of(key), limits, places.as_ref(), problems);
+            kept(&of(key), limits, places.as_ref(), is_in_store, problems);
             logs(&of(key), limits, places.as_ref(), keys, problems);
         }
     }
@@ -104,6 +129,7 @@ fn lists(table: &ApiTable, api: &Api, keys: u64, problems: &mut Problems<'_>) {
             let limits = limits.get(name).map(Vec::as_slice).unwrap_or_default();
             let of = of(&format!("{key}.{name}"));
             within(&of, limits, Some(list), problems);
+            kept(&of, limits, Some(list), is_in_store, problems);
             // The list of one user has one counter key per user.
             if key == "plans" && has_many_keys {
                 logs(&of, limits, Some(list), keys, problems);

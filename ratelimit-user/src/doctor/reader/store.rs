@@ -37,5 +37,6 @@ fn server(facts: &ServerFacts) -> ServerReadings {
         is_master: facts.role == Role::Master,
         maxmemory: facts.maxmemory,
         maxmemory_policy: facts.maxmemory_policy.clone(),
+        persistence: facts.persistence,
     }
 }

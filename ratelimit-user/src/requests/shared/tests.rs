@@ -15,7 +15,7 @@ fn asked(api: &str, request: &Request<'_>, leases: &RequestLeases) -> Vec<Ask> {
     let engine = Engine::new(&config::parse(&text, "test").unwrap().policy, 0);
     let rules = engine.rules();
     let counters = engine.counter_keys(&rules, request, 0).unwrap();
-    let mut all = inquiries(&counters, request, leases, "c", true, Taking::Ahead, 0);
+    let mut all = inquiries(&counters, request, leases, "c", true, ahead(&counters, request), 0);
     all.extend(refunds(&counters, 0, request, "c", true, 0));
     all.into_iter().map(|inquiry| inquiry.ask).collect()
 }
@@ -68,8 +68,8 @@ fn of_several_keys_that_the_store_refuses_the_longest_wait_is_told_at_once_and_a
             heard: 0,
         });
         let longest = Outcome::Refused { retry_us: Some(60_000_000) };
-        let SharedVerdict { decision, undo } = verdict(&counters, &asked, &told, &leases, 0);
-        assert_eq!((decision.outcome, undo.len()), (longest, 0), "{waits_s:?}");
+        let SharedVerdict { decision, is_doubtful } = verdict(&counters, &asked, &told, &leases, true, 0);
+        assert_eq!((decision.outcome, is_doubtful), (longest, false), "{waits_s:?}");
         let waits = waits_s.iter().position(|wait_s| *wait_s == 60).unwrap();
         let allowance = counters.iter().nth(waits).unwrap().allowance;
         assert_eq!(decision.limit.unwrap().allowance.id, allowance.id, "{waits_s:?}");
@@ -120,7 +120,7 @@ fn answered<'r>(
 ) -> SharedVerdict<'r> {
     let asked = inquiries(counters, request, leases, "c", true, Taking::Ahead, now_us);
     assert_eq!(asked.len(), 2);
-    verdict(counters, &asked, &told, leases, now_us)
+    verdict(counters, &asked, &told, leases, true, now_us)
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_request_is_spent_from_every_lease_or_from_none() {
     // A hundred units of the API are granted, and ten of the plan.
     let granted = [100, 10].map(|granted| Told { granted, ..yes(500) });
     let first = answered(&counters, &request, &leases, granted, 0);
-    assert_eq!((first.decision.outcome, first.undo.len()), (Outcome::Allowed, 0));
+    assert_eq!(first.decision.outcome, Outcome::Allowed);
     assert_eq!(held(), [(100, 0), (10, 0)]);
     let spend = || match step(&counters, &request, &leases, 0) {
         Step::Decided { decision, due } => (decision.outcome, decision.limit.unwrap(), due),
@@ -206,30 +206,84 @@ fn of_several_turns_the_last_one_is_waited_for() {
 }
 
 #[test]
-fn what_was_charged_for_a_request_that_is_refused_is_undone_and_a_look_charges_nothing() {
+fn a_refund_is_of_what_was_charged() {
     let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]\non_limit = \"delay 9s\"");
     let (rules, request) = (engine.rules(), Request::new("u", "a").costing(3));
     let counters = engine.counter_keys(&rules, &request, 0).unwrap();
-    for (taking, told, undone) in [
-        (Taking::Once, [no(5), yes(9)], vec![(1, 3, 0)]),
-        (Taking::Once, [yes(9), no(5)], vec![(0, 3, 9 * SECOND)]),
-        (Taking::Once, [no(5), no(5)], vec![]),
-        (Taking::Once, [yes(9), yes(9)], vec![]),
-        (Taking::Nothing, [no(5), yes(9)], vec![]),
-    ] {
-        let leases = RequestLeases::new(ROOM);
-        let asked = inquiries(&counters, &request, &leases, "c", true, taking, 0);
-        assert!(
-            asked.iter().all(|asked| asked.ask.spend == 3 && asked.ask.peek == (taking == Taking::Nothing))
-        );
-        let SharedVerdict { undo, .. } = verdict(&counters, &asked, &told, &leases, 0);
-        let of = |one: &Inquiry| {
-            let nth = asked.iter().position(|asked| asked.key == one.key).unwrap();
-            assert_eq!((one.ask.spend, one.ask.age_us, one.ask.peek), (0, 0, false));
-            (nth, one.ask.refund, one.ask.patience_us)
-        };
-        assert_eq!(undo.iter().map(of).collect::<Vec<_>>(), undone, "{taking:?} {told:?}");
+    for taking in [Taking::Once, Taking::Nothing] {
+        let asked = inquiries(&counters, &request, &RequestLeases::new(ROOM), "c", true, taking, 0);
+        let is_peek = taking == Taking::Nothing;
+        assert!(asked.iter().all(|asked| asked.ask.spend == 3 && asked.ask.peek == is_peek));
+        let back = |one: &Inquiry| (refund(one).key == one.key, refund(one).ask);
+        let of = |patience_us| (true, Ask { refund: 3, patience_us, ..Ask::default() });
+        assert_eq!(asked.iter().map(back).collect::<Vec<_>>(), [of(9 * SECOND), of(0)]);
     }
+}
+
+/// The order in which keys of a plan and of an API are charged: names of each step.
+fn charged_in_order(engine: &Engine, request: &Request<'_>, leases: &RequestLeases) -> Vec<Vec<String>> {
+    let rules = engine.rules();
+    let counters = engine.counter_keys(&rules, request, 0).unwrap();
+    let name = |counter: &CounterKey<'_>| counter.allowance.name.clone();
+    steps(&counters, request, leases, 1).iter().map(|step| step.iter().map(name).collect()).collect()
+}
+
+#[test]
+fn keys_that_may_refuse_are_charged_first() {
+    let request = Request::new("u", "a");
+    for (plan, api, order) in [
+        ("40/hour", "20/hour", vec![vec!["a"], vec!["default"]]),
+        ("20/hour", "40/hour", vec![vec!["default"], vec!["a"]]),
+        ("640/hour", "20/hour", vec![vec!["a"], vec!["default"]]),
+        ("640/hour", "6400/hour", vec![vec!["a", "default"]]),
+    ] {
+        let engine = engine(&format!("limits = [\"{plan}\"]"), &format!("limits = [\"{api}\"]"));
+        assert_eq!(charged_in_order(&engine, &request, &RequestLeases::new(ROOM)), order, "{plan} {api}");
+    }
+    let low = engine("limits = [\"40/hour\"]", "limits = [\"20/hour\"]\non_limit = \"deprioritise\"");
+    let order = charged_in_order(&low, &request, &RequestLeases::new(ROOM));
+    assert_eq!(order, [["default"], ["a"]], "what refuses nothing is last");
+}
+
+#[test]
+fn the_key_with_least_left_is_charged_first() {
+    let request = Request::new("u", "a");
+    for (plan, api, of_api, of_plan, order) in [
+        ("40/hour", "20/hour", 9, 8, vec![vec!["default"], vec!["a"]]),
+        ("40/hour", "20/hour", 8, 9, vec![vec!["a"], vec!["default"]]),
+        ("40/hour", "20/hour", 9, 9, vec![vec!["a"], vec!["default"]]),
+        ("6400/hour", "640/hour", 320, 3_200, vec![vec!["a", "default"]]),
+        ("6400/hour", "640/hour", 320, 3_199, vec![vec!["default"], vec!["a"]]),
+    ] {
+        let engine = engine(&format!("limits = [\"{plan}\"]"), &format!("limits = [\"{api}\"]"));
+        let (rules, leases) = (engine.rules(), RequestLeases::new(ROOM));
+        let counters = engine.counter_keys(&rules, &request, 0).unwrap();
+        let asked = inquiries(&counters, &request, &leases, "c", true, Taking::Nothing, 1);
+        verdict(&counters, &asked, &[yes(of_api), yes(of_plan)], &leases, false, 1);
+        assert_eq!(charged_in_order(&engine, &request, &leases), order, "{of_api} and {of_plan}");
+    }
+}
+
+#[test]
+fn a_first_long_refusal_is_not_remembered() {
+    let engine = engine("limits = [\"640/hour\"]", "limits = [\"640/hour\"]");
+    let (rules, request) = (engine.rules(), Request::new("u", "a"));
+    let counters = engine.counter_keys(&rules, &request, 0).unwrap();
+    let leases = RequestLeases::new(ROOM);
+    let told = |wait_us, is_final, now_us| {
+        let asked = inquiries(&counters, &request, &leases, "c", true, Taking::Nothing, now_us);
+        let told = verdict(&counters, &asked, &[no(wait_us), yes(9)], &leases, is_final, now_us);
+        let is_remembered = matches!(step(&counters, &request, &leases, now_us), Step::Decided { .. });
+        (told.is_doubtful, is_remembered)
+    };
+    assert_eq!(told(90 * SECOND, false, 1), (true, false));
+    assert_eq!(told(90 * SECOND, true, 2), (false, true), "it was looked at again");
+    assert_eq!(told(80 * SECOND, false, 10 * SECOND), (false, true), "it still holds");
+    assert_eq!(told(90 * SECOND, false, 95 * SECOND), (true, false), "the refusal before has ended");
+    hope(&counters, &leases);
+    assert_eq!(told(90 * SECOND, false, 96 * SECOND), (true, false), "something was given back");
+    assert_eq!(told(SECOND, false, 97 * SECOND), (false, true), "it ends soon");
+    assert_eq!(told(NEVER_US, false, 99 * SECOND), (false, true), "it never fits");
 }
 
 #[test]

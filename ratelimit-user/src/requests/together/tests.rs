@@ -54,7 +54,7 @@ fn line(kind: &str, spend: u64, refund: u64) -> (String, u64, u64) {
 }
 
 #[test]
-fn what_the_store_has_charged_is_given_back_when_this_host_refuses_the_request() {
+fn what_this_host_refuses_is_charged_nowhere() {
     with(MIXED, async |service, scripted| {
         let request = Request::new("u", "own");
         for _ in 0..2 {
@@ -63,8 +63,11 @@ fn what_the_store_has_charged_is_given_back_when_this_host_refuses_the_request()
         }
         let refused = outcome(&service, &request, Asking::Counted).await;
         assert!(matches!(refused, Outcome::Refused { retry_us: Some(1_000_000..) }), "{refused:?}");
-        assert_eq!(heard(&scripted).await, [line("user", 1, 0), line("user", 0, 1)]);
-        // A request that only looks is charged nothing, so nothing is given back.
+        let [(_, looked)] = {
+            settle().await;
+            scripted.heard().try_into().unwrap()
+        };
+        assert!(looked.peek, "nothing is charged that another key refuses");
         assert!(!outcome(&service, &request, Asking::Peeking).await.is_served());
         assert_eq!(heard(&scripted).await, [line("user", 1, 0)]);
     });
@@ -106,7 +109,11 @@ fn what_one_key_was_charged_is_given_back_when_another_is_refused_by_the_store()
             outcome(&service, &request, Asking::Counted).await,
             Outcome::Refused { retry_us: Some(5_000_000) }
         );
-        assert_eq!(heard(&scripted).await, [line("api", 3, 0), line("user", 3, 0), line("user", 0, 3)]);
+        let both = [line("api", 3, 0), line("user", 3, 0)];
+        let told = heard(&scripted).await;
+        assert_eq!(told[..2], both);
+        assert_eq!(told[2], line("user", 0, 3));
+        assert_eq!(told[3..], [both.clone(), both].concat(), "the refusal is looked at twice");
         assert!(!outcome(&service, &request, Asking::Peeking).await.is_served());
         assert!(heard(&scripted).await.iter().all(|(_, _, refund)| *refund == 0), "nothing was charged");
         scripted.answer("api:", YES);
@@ -175,7 +182,7 @@ fn a_reset_reaches_the_store_and_what_it_had_refused_is_asked_again() {
         let request = Request::new("u", "api");
         scripted.answer("api:", NO);
         assert!(!outcome(&service, &request, Asking::Counted).await.is_served());
-        assert_eq!(scripted.heard().len(), 1);
+        assert_eq!(scripted.heard().len(), 3, "a question, and two looks");
         assert!(!outcome(&service, &request, Asking::Counted).await.is_served());
         assert_eq!(scripted.heard().len(), 0, "refused a moment ago");
         scripted.answer("api:", YES);
@@ -315,5 +322,68 @@ fn whoever_hangs_up_while_the_store_is_asked_leaves_the_lease_to_be_asked_for_ag
         outcome(&service, &request, Asking::Counted).await;
         let again = scripted.heard();
         assert_eq!((again.len(), again[0].1.sequence, again[0].1.wanted), (1, before[0].1.sequence, 10));
+    });
+}
+
+/// Limits of which each is small enough for the store to be asked about one after the other.
+const SMALL: &str =
+    "[plan.default]\nlimits = [\"40/hour\"]\n[[api]]\nname = \"api\"\nlimits = [\"20/hour\"]\n";
+
+#[test]
+fn small_keys_are_looked_at_and_charged_in_order() {
+    with(SMALL, async |service, scripted| {
+        let request = Request::new("u", "api");
+        let asked = async |scripted: &Scripted| {
+            settle().await;
+            let of = |(key, heard): &(String, Heard)| (key.starts_with("api:"), heard.peek);
+            scripted.heard().iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(outcome(&service, &request, Asking::Counted).await, Outcome::Allowed);
+        let (looks, charges) = ([(true, true), (false, true)], [(true, false), (false, false)]);
+        assert_eq!(asked(&scripted).await, [looks, charges].concat());
+        scripted.answer("user:", NO);
+        assert!(!outcome(&service, &request, Asking::Counted).await.is_served());
+        assert_eq!(asked(&scripted).await, [looks; 3].concat(), "nothing is charged that another refuses");
+    });
+}
+
+#[test]
+fn a_refusal_that_does_not_last_is_not_told() {
+    with(SMALL, async |service, scripted| {
+        scripted.answer("user:", NO);
+        let request = Request::new("u", "api");
+        let gives_back = async {
+            while scripted.heard().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            scripted.answer("user:", YES);
+        };
+        let (outcome, ()) = tokio::join!(outcome(&service, &request, Asking::Counted), gives_back);
+        assert_eq!(outcome, Outcome::Allowed);
+        assert_eq!(heard(&scripted).await[2..], [line("api", 1, 0), line("user", 1, 0)], "after a look");
+    });
+}
+
+#[test]
+fn hanging_up_between_two_keys_is_charged_under_both() {
+    with(SMALL, async |service, scripted| {
+        let mut heard = Vec::new();
+        let is_charge = |(_, heard): &&(String, Heard)| !heard.peek;
+        {
+            let request = Request::new("u", "api");
+            let mut asking = std::pin::pin!(outcome(&service, &request, Asking::Counted));
+            while !heard.iter().any(|line| is_charge(&line)) {
+                let poll =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(asking.as_mut().poll(cx).is_pending()));
+                assert!(poll.await, "it waits for the store");
+                settle().await;
+                heard.extend(scripted.heard());
+            }
+        }
+        settle().await;
+        heard.extend(scripted.heard());
+        let charged: Vec<&str> =
+            heard.iter().filter(is_charge).map(|(key, _)| key.split(':').next().unwrap()).collect();
+        assert_eq!(charged, ["api", "user"]);
     });
 }

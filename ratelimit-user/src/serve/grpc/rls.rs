@@ -155,7 +155,8 @@ fn question<'m>(
     Ok((DescriptorQuery::read(domain, entries, cost, vouched)?, asking))
 }
 
-/// Looks at all questions together, then charges all. If somebody else takes the last unit in between, what was charged is given back.
+/// Looks at all questions together, then charges all, those with the smallest limits first: others find units taken of a larger limit only if the smaller ones
+/// have said yes. If somebody else takes the last unit in between, what was charged is given back.
 async fn all_or_none(
     decisions: &Arc<DecisionService>,
     questions: &[(DescriptorQuery<'_>, Asking)],
@@ -167,15 +168,17 @@ async fn all_or_none(
         return Ok(findings);
     }
     let counted = |(_, (_, asking)): &(usize, &(DescriptorQuery<'_>, Asking))| *asking == Asking::Counted;
-    for (at, (question, asking)) in questions.iter().enumerate().filter(counted) {
-        findings[at] = ask(decisions, question, *asking).await?;
-        if findings[at].outcome.is_served() {
+    let mut order: Vec<(usize, &(DescriptorQuery<'_>, Asking))> =
+        questions.iter().enumerate().filter(counted).collect();
+    order.sort_by_cached_key(|(_, (question, _))| decisions.capacity(&question.request()).ok().flatten());
+    for (nth, (at, (question, asking))) in order.iter().enumerate() {
+        findings[*at] = ask(decisions, question, *asking).await?;
+        if findings[*at].outcome.is_served() {
             continue;
         }
-        for ((charged, asking), finding) in questions.iter().zip(&findings).take(at) {
+        for (before, (charged, _)) in &order[..nth] {
             // A deprioritised request was not charged, and a request that waits leaves its turn to others.
-            let is_charged = !matches!(finding.outcome, Outcome::Deprioritised | Outcome::Delayed { .. });
-            if *asking == Asking::Counted && is_charged {
+            if !matches!(findings[*before].outcome, Outcome::Deprioritised | Outcome::Delayed { .. }) {
                 charged.give_back(decisions, charged.request().cost).await;
             }
         }

@@ -13,6 +13,9 @@ use super::{
 /// The oldest version that can run our scripts.
 const OLDEST: (u16, u16) = (6, 2);
 
+/// Sections of INFO that are asked for.
+const SECTIONS: [&str; 4] = ["server", "memory", "persistence", "replication"];
+
 /// One server of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
@@ -31,6 +34,21 @@ pub struct ServerFacts {
     pub maxmemory: u64,
     /// What the server does when its memory is full: `noeviction`, `allkeys-lru`, ...
     pub maxmemory_policy: String,
+    /// What the server writes to disk.
+    pub persistence: Persistence,
+}
+
+/// What a server writes to disk, so that a restart does not lose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Persistence {
+    /// Each write (`appendonly yes`).
+    Log,
+    /// Everything, now and then (`save`).
+    Snapshots,
+    /// Nothing.
+    Nothing,
+    /// No log. Whether there are snapshots only its configuration says, which this user may not read.
+    Unknown,
 }
 
 /// Whether a server takes writes.
@@ -65,6 +83,17 @@ impl ServerFacts {
         })
     }
 
+    /// Returns the warning about a server that loses what was spent when it starts again.
+    pub fn persistence_warning(&self) -> Option<String> {
+        (self.persistence == Persistence::Nothing).then(|| {
+            format!(
+                "{} writes nothing down (appendonly no, no save points): when it starts again users can spend again what they have spent, and \
+                 the policy has limits of requests over more than an hour; set appendonly yes",
+                self.at
+            )
+        })
+    }
+
     /// Whether both are the same server, since the same start and in the same role, whatever its settings are.
     pub fn is_same_server(&self, other: &Self) -> bool {
         (&self.at, &self.run_id, self.role) == (&other.at, &other.run_id, other.role)
@@ -73,9 +102,9 @@ impl ServerFacts {
 
 /// Asks one server about itself. A server that is too old is an error.
 pub(super) async fn facts(connection: &Connection) -> Result<ServerFacts, StoreError> {
-    let mut commands = Pipeline::with_capacity(3);
-    // There are three commands because versions before 7.0 take one section each.
-    for section in ["server", "memory", "replication"] {
+    let mut commands = Pipeline::with_capacity(SECTIONS.len());
+    // There is a command for each section because versions before 7.0 take one section each.
+    for section in SECTIONS {
         commands.cmd("INFO").arg(section);
     }
     let at = connection.at();
@@ -87,7 +116,30 @@ pub(super) async fn facts(connection: &Connection) -> Result<ServerFacts, StoreE
             _ => return Err(StoreError::Nonsense { at: at.to_owned(), why: "INFO is not text".into() }),
         }
     }
-    read(at, &text)
+    let mut facts = read(at, &text)?;
+    if facts.persistence == Persistence::Unknown {
+        let mut save = Pipeline::with_capacity(1);
+        save.cmd("CONFIG").arg("GET").arg("save");
+        facts.persistence = match connection.ask_all(&save).await?.first().and_then(has_save_points) {
+            Some(true) => Persistence::Snapshots,
+            Some(false) => Persistence::Nothing,
+            None => Persistence::Unknown,
+        };
+    }
+    Ok(facts)
+}
+
+/// Whether a server has save points; `None` if this user may not read the server's configuration.
+fn has_save_points(answer: &Value) -> Option<bool> {
+    let save = match answer {
+        Value::Array(pair) => pair.get(1)?,
+        Value::Map(pairs) => &pairs.first()?.1,
+        _ => return None,
+    };
+    match save {
+        Value::BulkString(save) => Some(!save.is_empty()),
+        _ => None,
+    }
 }
 
 fn read(at: &str, text: &str) -> Result<ServerFacts, StoreError> {
@@ -109,6 +161,7 @@ fn read(at: &str, text: &str) -> Result<ServerFacts, StoreError> {
         time_us: field("server_time_usec").ok().and_then(|time| time.parse().ok()).unwrap_or(0),
         maxmemory: field("maxmemory")?.parse().map_err(|_| lacks("maxmemory"))?,
         maxmemory_policy: field("maxmemory_policy")?.to_owned(),
+        persistence: if field("aof_enabled") == Ok("1") { Persistence::Log } else { Persistence::Unknown },
     })
 }
 
@@ -150,6 +203,32 @@ mod tests {
         }
         assert!(!keeps.is_same_server(&ServerFacts { run_id: "abd".into(), ..keeps.clone() }));
         assert!(!keeps.is_same_server(&ServerFacts { role: Role::Master, ..keeps.clone() }));
+    }
+
+    #[test]
+    fn what_a_server_writes_down_is_read() {
+        for (aof, persistence) in [
+            ("aof_enabled:1\r\n", Persistence::Log),
+            ("aof_enabled:0\r\n", Persistence::Unknown),
+            ("", Persistence::Unknown),
+        ] {
+            let text = info("7.0.15", "noeviction") + aof;
+            assert_eq!(read("h:1", &text).unwrap().persistence, persistence, "{aof:?}");
+        }
+        let of = |text: &str| vec![Value::BulkString(b"save".to_vec()), Value::BulkString(text.into())];
+        assert_eq!(has_save_points(&Value::Array(of("3600 1"))), Some(true));
+        assert_eq!(has_save_points(&Value::Array(of(""))), Some(false));
+        assert_eq!(has_save_points(&Value::Array(vec![])), None, "hidden");
+        assert_eq!(has_save_points(&Value::Nil), None);
+    }
+
+    #[test]
+    fn only_servers_that_write_nothing_are_warned_of() {
+        let facts = read("h:1", &info("7.0.15", "noeviction")).unwrap();
+        let warns =
+            |persistence| ServerFacts { persistence, ..facts.clone() }.persistence_warning().is_some();
+        use Persistence::{Log, Nothing, Snapshots, Unknown};
+        assert_eq!([Log, Snapshots, Nothing, Unknown].map(warns), [false, false, true, false]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod tls;
 mod votes;
 
 pub use self::{
-    facts::{Role, ServerFacts},
+    facts::{Persistence, Role, ServerFacts},
     link::RedisLink,
     script::{Call, Script},
     slots::slot,

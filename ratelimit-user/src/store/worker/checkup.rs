@@ -3,7 +3,11 @@
 //! Requests find out by themselves that a store is full, but only requests that ask it, and most are decided without the store. What a server does when
 //! its memory is full can be changed while it runs. Nobody waits for what happens here.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -110,18 +114,23 @@ impl<B: Backend> Worker<B> {
         self.wanted.notify_one();
     }
 
-    /// Logs once of each server that it forgets what was spent when its memory is full, and once that no server does so any more; and each step of a clock.
+    /// Logs once of each server that it forgets what was spent, when its memory is full or when it starts again, and once that no server does so any more; and
+    /// each step of a clock.
     pub(super) fn note_facts(&self, facts: &[ServerFacts]) {
         for step in self.known.clocks().take(facts, Instant::now()) {
             log::warning(step);
         }
-        let warnings: Vec<String> = facts.iter().filter_map(ServerFacts::eviction_warning).collect();
+        let must_last = self.known.must_last.load(Ordering::Relaxed);
+        let warning = |server: &ServerFacts| {
+            server.eviction_warning().or_else(|| server.persistence_warning().filter(|_| must_last))
+        };
+        let warnings: Vec<String> = facts.iter().filter_map(warning).collect();
         let mut known = self.known.warnings();
         for warning in warnings.iter().filter(|warning| !known.contains(warning)) {
             log::warning(warning);
         }
         if warnings.is_empty() && !known.is_empty() {
-            log::info("the store keeps what users have spent, also when its memory is full");
+            log::info("the store keeps what users have spent");
         }
         *known = warnings;
     }

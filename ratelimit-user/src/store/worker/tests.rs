@@ -24,7 +24,7 @@ use crate::{
         deadline::Deadline,
         inquiry::Inquiry,
         lease_batch,
-        redis::{Call, Role, ServerFacts, StoreError, Value},
+        redis::{Call, Persistence, Role, ServerFacts, StoreError, Value},
     },
 };
 
@@ -145,6 +145,7 @@ impl Backend for Memory {
             time_us: 0,
             maxmemory: 0,
             maxmemory_policy: "noeviction".into(),
+            persistence: Persistence::Log,
         };
         Ok(vec![facts])
     }
@@ -201,7 +202,7 @@ fn a_request_is_behind_two_pieces_of_a_long_job_and_never_behind_all_of_it() {
         assert_eq!(memory.waiting(), [500, 500], "of 3000 keys");
         let request = tokio::spawn({
             let store = store.clone();
-            async move { store.ask(inquiry()).await }
+            async move { store.ask(inquiry(), store.patience()).await }
         });
         settle().await;
         assert_eq!(memory.waiting(), [500, 500, 1]);
@@ -328,7 +329,7 @@ fn nobody_waits_for_those_who_do_not_say_where_the_store_is() {
     with_store(|store, memory| async move {
         memory.0.is_nowhere.store(true, Ordering::Relaxed);
         until("it is asked where the store is", || memory.0.asked_where.load(Ordering::Relaxed) == 1).await;
-        assert!(store.ask(inquiry()).await.unwrap()[0].is_ok());
+        assert!(store.ask(inquiry(), store.patience()).await.unwrap()[0].is_ok());
         assert!(store.run(job(1), LONG).await[0].is_ok());
         assert_eq!(store.meet().await.unwrap().number, 1);
     });

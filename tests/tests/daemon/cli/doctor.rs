@@ -96,8 +96,9 @@ fn a_store_that_evicts_and_a_store_that_is_away_are_findings() {
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("policy.toml");
     let file = file.to_str().unwrap();
-    let ask = |redis: &str| -> Value {
-        std::fs::write(file, format!("{POLICY}[cluster]\nredis = \"{redis}\"\n")).unwrap();
+    let day = "[[api]]\nname = \"a\"\nlimits = [\"5/day\"]\n";
+    let ask_about = |redis: &str, further: &str| -> Value {
+        std::fs::write(file, format!("{POLICY}{further}[cluster]\nredis = \"{redis}\"\n")).unwrap();
         let mut command = Command::new(binary("ratelimit"));
         command.args([
             "doctor",
@@ -112,6 +113,14 @@ fn a_store_that_evicts_and_a_store_that_is_away_are_findings() {
         ]);
         serde_json::from_str(&stdout(&command.output().unwrap())).unwrap()
     };
+    let ask = |redis: &str| ask_about(redis, "");
+    let volatile = ask_about(&server.url(), day);
+    assert_eq!(finding(&volatile, None, "store")["grade"], "warn", "{volatile:#}");
+    assert!(finding(&volatile, None, "store").to_string().contains("appendonly yes"), "{volatile:#}");
+    server.ask(&["CONFIG", "SET", "save", "3600 1"]);
+    let snapshots = ask_about(&server.url(), day);
+    assert!(finding(&snapshots, None, "store").to_string().contains("save points"), "{snapshots:#}");
+    server.ask(&["CONFIG", "SET", "save", ""]);
     let good = ask(&server.url());
     assert_eq!(finding(&good, None, "store")["grade"], "ok", "{good:#}");
     server.ask(&["CONFIG", "SET", "maxmemory", "100mb"]);

@@ -6,6 +6,7 @@ mod changes;
 mod leases;
 mod outages;
 mod refunds;
+mod several_keys;
 
 use std::{
     sync::Arc,

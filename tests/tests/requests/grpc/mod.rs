@@ -6,8 +6,13 @@ mod quota;
 mod standard;
 mod wire;
 
-use ratelimit_tests::grpc::{Client, Ending};
-use ratelimit_tests::service::Service;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ratelimit_tests::{
+    grpc::{Client, Ending},
+    redis::{RedisCluster, wait_for},
+    service::Service,
+};
 use ratelimit_user::serve::grpc::messages::{
     Descriptor, DescriptorEntry, DescriptorStatus, LimitCode, NumberMessage, RateLimitRequest,
     RateLimitResponse, RateUnit,
@@ -138,6 +143,55 @@ fn descriptors_that_count_under_one_key_wait_until_all_of_them_fit() {
     // One comes every 900 s, and it takes two.
     assert!(retry_s.is_some_and(|retry_s| (1_700..=1_800).contains(&retry_s)), "{retry_s:?}");
     assert_eq!(told("small"), (LimitCode::OverLimit, vec![1, 1], None), "two of one never fit");
+}
+
+#[test]
+fn full_descriptors_cost_others_nothing_on_a_cluster() {
+    const OF_PATH: usize = 20;
+    let cluster = RedisCluster::new();
+    let policy = format!(
+        "[[api]]\nname = \"user\"\nkey = [\"user\"]\nlimits = [\"40/hour\"]\n\
+         [[api]]\nname = \"path\"\nkey = [\"path\", \"user\"]\nlimits = [\"{OF_PATH}/hour\"]\n\
+         [cluster]\nredis = \"{}\"\nhosts = 2\n",
+        cluster.url()
+    );
+    let services = [(); 2].map(|()| Service::start(&policy));
+    for service in &services {
+        wait_for("a host that is ready", || (service.get("/readyz").status == 200).then_some(()));
+    }
+    for user in ["ann", "bob", "cid", "dan", "eve"] {
+        let question = |path| {
+            let of_path = descriptor(&[("api", "path"), ("user", user), ("path", path)]);
+            asked(vec![descriptor(&[("api", "user"), ("user", user)]), of_path])
+        };
+        let gets = |client: &mut Client, path| {
+            let answer = ask(client, &question(path)).expect("an answer");
+            if answer.overall_code() == LimitCode::Ok { Ok(()) } else { Err(fields(&answer)) }
+        };
+        let (goes_on, served) = (AtomicBool::new(true), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (address, goes_on, served) = (services[n % 2].grpc, &goes_on, &served);
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    while goes_on.load(Ordering::Relaxed) {
+                        served.fetch_add(usize::from(gets(&mut client, "full").is_ok()), Ordering::Relaxed);
+                    }
+                });
+            }
+            wait_for("a full path", || (served.load(Ordering::Relaxed) >= OF_PATH).then_some(()));
+            let once = |n: usize| {
+                let address = services[n % 2].grpc;
+                scope.spawn(move || gets(&mut Client::connect(address), "other"))
+            };
+            let others: Vec<_> = (0..OF_PATH).map(once).collect();
+            let others = others.into_iter().map(|thread| thread.join().expect("an answer"));
+            let refused: Vec<_> = others.filter_map(Result::err).collect();
+            goes_on.store(false, Ordering::Relaxed);
+            assert!(refused.is_empty(), "{user}: {} of {OF_PATH}: {refused:?}", refused.len());
+        });
+        assert_eq!(served.into_inner(), OF_PATH, "{user}");
+    }
 }
 
 #[test]

@@ -132,6 +132,22 @@ fn a_store_that_evicts_is_warned_of_for_as_long_as_it_does() {
 }
 
 #[test]
+fn a_store_that_writes_nothing_down_is_warned_of() {
+    let server = Redis::single(Options::default());
+    let policy =
+        format!("[[api]]\nname = \"a\"\nlimits = [\"5/hour\"]\n[cluster]\nredis = \"{}\"\n", server.url());
+    let service = Service::start(&policy);
+    wait_for("a store that answers", || (service.get("/readyz").status == 200).then_some(()));
+    let says = "writes nothing down";
+    assert!(!service.log().contains(says), "an hour is soon over");
+    service.write_policy(&service.policy_text().replace("5/hour", "5/day"));
+    service.signal("HUP");
+    service.wait_for_log(says);
+    server.ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    service.wait_for_log("the store keeps what users have spent");
+}
+
+#[test]
 fn a_reset_without_the_store_gives_this_host_its_share_again_and_no_answer_waits() {
     let algorithms = ["token-bucket", "fixed-window", "sliding-window", "sliding-log"];
     let api = |algorithm: &&str| {

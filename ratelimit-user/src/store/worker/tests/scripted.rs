@@ -12,7 +12,7 @@ use crate::{
     store::{
         backend::{Backend, TakeAnswer},
         deadline::Deadline,
-        redis::{Call, Role, ServerFacts, StoreError, Value},
+        redis::{Call, Persistence, Role, ServerFacts, StoreError, Value},
         worker::Store,
     },
 };
@@ -154,6 +154,7 @@ impl Backend for Scripted {
             time_us: 0,
             maxmemory: 0,
             maxmemory_policy: "noeviction".into(),
+            persistence: Persistence::Log,
         };
         Ok(vec![facts])
     }
