@@ -139,7 +139,7 @@ impl<B: Backend> Worker<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::Role;
+    use crate::store::redis::{Persistence, Role};
 
     fn server(run_id: &str, time_s: u64) -> ServerFacts {
         ServerFacts {
@@ -150,6 +150,7 @@ mod tests {
             time_us: time_s * 1_000_000,
             maxmemory: 0,
             maxmemory_policy: "noeviction".into(),
+            persistence: Persistence::Log,
         }
     }
 

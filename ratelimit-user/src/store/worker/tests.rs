@@ -230,7 +230,7 @@ fn a_slow_call_holds_back_no_other_request() {
         memory.0.is_held.store(true, Ordering::Relaxed);
         let ask = |key| {
             let store = store.clone();
-            tokio::spawn(async move { store.ask(inquiry_about(key)).await })
+            tokio::spawn(async move { store.ask(inquiry_about(key), store.patience()).await })
         };
         // The first two go together: the first batch begins when the worker has its turn.
         let (slow, quick) = (ask("slow"), ask("quick"));
