@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{Limit, Policy},
-    limit::gcra::{self, GcraOutcome},
+    limit::gcra::{self, GcraOutcome, SHARED_ROOM_Q8},
 };
 
 use crate::tables::{CpuBudget, Tables};
@@ -16,18 +16,16 @@ pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u6
 /// Whether a budget has at least one left. Takes nothing.
 #[inline(always)]
 pub(crate) fn has<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
-    match tables.budget(budget) {
-        Some(word) => matches!(ask(tables, policy, budget, word, now_q8), GcraOutcome::Conforms { .. }),
-        None => false,
-    }
+    let Some(word) = tables.budget(budget) else { return false };
+    let limit = limit(policy, budget);
+    matches!(gcra::take(tables.load(word), limit, now_q8, limit.cost_fp), GcraOutcome::Conforms { .. })
 }
 
 /// Takes one from a budget, if there is one left. The words are this CPU's own, so plain stores suffice.
 #[inline(always)]
 pub(crate) fn take<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, now_q8: u64) -> bool {
     let Some(word) = tables.budget(budget) else { return false };
-    let outcome = ask(tables, policy, budget, word, now_q8);
-    settle(tables, word, outcome)
+    take_from(tables, word, limit(policy, budget), now_q8)
 }
 
 /// Takes one from the budget of socket lookups. A source that was asked a moment ago has only the first half of the budget: the other half is for sources
@@ -37,25 +35,34 @@ pub(crate) fn take_proof<T: Tables>(tables: &T, policy: &Policy, asked: bool, no
     let Some(word) = tables.budget(CpuBudget::Proofs) else { return false };
     let limit = policy.prefilter.proofs;
     let limit = Limit { tolerance_q8: limit.tolerance_q8 >> (asked as u32), ..limit };
-    let outcome = gcra::take(tables.load(word), &limit, now_q8, limit.cost_fp);
-    settle(tables, word, outcome)
+    take_from(tables, word, &limit, now_q8)
 }
 
 #[inline(always)]
-fn settle<T: Tables>(tables: &T, word: T::Word, outcome: GcraOutcome) -> bool {
-    if let GcraOutcome::Conforms { tat_q8 } | GcraOutcome::Overdrawn { tat_q8 } = outcome {
-        tables.store(word, tat_q8);
+fn take_from<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64) -> bool {
+    let seen = tables.load(word);
+    match gcra::take(seen, limit, now_q8, limit.cost_fp) {
+        GcraOutcome::Conforms { tat_q8 } => {
+            tables.store(word, tat_q8);
+            true
+        }
+        GcraOutcome::Refused => {
+            let most_q8 = limit.tolerance_q8 + SHARED_ROOM_Q8;
+            let settled_q8 = gcra::settled_q8(seen, most_q8, limit.tolerance_q8, now_q8);
+            if settled_q8 != seen {
+                tables.store(word, settled_q8);
+            }
+            false
+        }
     }
-    matches!(outcome, GcraOutcome::Conforms { .. })
 }
 
 #[inline(always)]
-fn ask<T: Tables>(tables: &T, policy: &Policy, budget: CpuBudget, word: T::Word, now_q8: u64) -> GcraOutcome {
-    let limit = match budget {
+const fn limit(policy: &Policy, budget: CpuBudget) -> &Limit {
+    match budget {
         CpuBudget::Newcomers => &policy.prefilter.new_sources,
         CpuBudget::Proofs => &policy.prefilter.proofs,
         CpuBudget::Rejections => &policy.prefilter.rejections,
         CpuBudget::Reports => &policy.prefilter.reports,
-    };
-    gcra::take(tables.load(word), limit, now_q8, limit.cost_fp)
+    }
 }

@@ -97,8 +97,8 @@ abi_struct! {
         pub margins_from_q8: u64,
         /// Windows of this set: one more than the index of each in the policy, then zeros.
         pub windows: [u8; 8],
-        /// Bit n: the n-th bucket is charged by addition; see `limit::gcra`, "Many CPUs". Higher bits are [`HAS_SOFT`], [`COUNTS_PACKETS`]
-        /// and [`leased`].
+        /// Bit n: the n-th bucket is charged by addition; see `limit::gcra`, "Many CPUs". Higher bits are [`HAS_SOFT`], [`COUNTS_PACKETS`],
+        /// [`leased`] and [`cpus`].
         pub adds: u64,
         /// The limits. A packet must conform to all limits that apply to it.
         pub limits: [Limit; MAX_LIMITS],
@@ -122,7 +122,21 @@ pub const fn leased(place: usize) -> u64 {
 const ANY_LEASED: u64 = 0xf << 8;
 const _: () = assert!(MAX_LIMITS == 4);
 
+/// The bits of [`LimitSet::adds`] that say how many CPUs may add to a bucket at once: the highest sixteen.
+#[inline(always)]
+pub const fn cpus(count: u64) -> u64 {
+    (if count < 0xffff { count } else { 0xffff }) << CPUS_SHIFT
+}
+
+const CPUS_SHIFT: u32 = 48;
+
 impl LimitSet {
+    /// How many CPUs may add to a bucket at once.
+    #[inline(always)]
+    pub const fn cpus(&self) -> u64 {
+        self.adds >> CPUS_SHIFT
+    }
+
     /// Whether some limit of the set is leased.
     #[inline(always)]
     pub const fn has_leased(&self) -> bool {
@@ -189,7 +203,8 @@ mod tests {
                 assert_eq!(set(leased(place)).is_leased(other), place == other);
             }
         }
-        assert!(!set(0xf | HAS_SOFT | COUNTS_PACKETS).has_leased());
+        assert!(!set(0xf | HAS_SOFT | COUNTS_PACKETS | cpus(u64::MAX)).has_leased());
+        assert_eq!([5, u64::MAX].map(|count| set(!cpus(u64::MAX) | cpus(count)).cpus()), [5, 0xffff]);
     }
 
     #[test]

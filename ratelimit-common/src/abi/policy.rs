@@ -123,7 +123,7 @@ abi_struct! {
         /// How far sources that are not proven may push the bucket of a prefix, in 1/256 ns: less than the tolerance, so that forged addresses cannot use up
         /// what proven sources need.
         pub unproven_tolerance_q8: u64,
-        /// Whether buckets of prefixes are charged by addition.
+        /// How far additions may move the bucket of a prefix beyond its tolerance, in 1/256 ns; 0: buckets of prefixes are charged by exchange.
         pub adds: u64,
         /// What a cell may give out to prefixes without an entry, in 1/256 ns.
         pub cell_tolerance_q8: u64,

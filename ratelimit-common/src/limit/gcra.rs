@@ -29,7 +29,7 @@
 //! 5000 packets/s, burst 10000: cost 200 us = 51 200 000 units, tolerance 2 s. An idle source may send 10 000 at
 //! once, which puts its TAT 2 s ahead; 200 us later one more conforms.
 
-use crate::abi::{Limit, LimitSet};
+use crate::abi::{Limit, LimitSet, Meter};
 
 /// Fraction bits of a time word.
 pub const TIME_FRAC_BITS: u32 = 8;
@@ -46,11 +46,15 @@ pub const MAX_AMOUNT: u64 = 1 << 20;
 /// Smallest frame that has a source, in bytes. If a limit refuses it, the limit refuses every other frame.
 pub const SMALLEST_FRAME: u64 = 34;
 
-/// A bucket that is further ahead than its tolerance by this much was filled under a slower limit.
-///
-/// This must be larger than any difference between the clocks of two CPUs (microseconds), because a clock that
-/// steps back looks the same.
-pub(super) const OVERDRAWN_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
+/// Larger than any difference between the precise clocks of two CPUs, which are microseconds apart at most.
+const CLOCK_SKEW_Q8: u64 = 1_000_000 << TIME_FRAC_BITS;
+
+/// How far a word that sets of limits share, or that is written by either clock, may be beyond the tolerance of one of them before it counts as one of an
+/// earlier policy.
+pub const SHARED_ROOM_Q8: u64 = 1_000_000_000 << TIME_FRAC_BITS;
+
+/// The largest frame in bytes that receive offloads build.
+pub const LARGEST_FRAME: u64 = 65_536;
 
 /// The answer of a bucket to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +64,8 @@ pub enum GcraOutcome {
         /// The word to store.
         tat_q8: u64,
     },
-    /// The packet does not conform. Nothing is stored, so a flood only reads.
+    /// The packet does not conform. Nothing is stored, so a flood only reads, unless the bucket was charged under an earlier limit: see [`settled_q8`].
     Refused,
-    /// The packet does not conform, and would not for a long time: the limit was made faster since the
-    /// bucket was filled. Storing this TAT makes the bucket exactly empty under the new limit.
-    Overdrawn {
-        /// The word to store.
-        tat_q8: u64,
-    },
 }
 
 /// A moment of the kernel's clock as a time word.
@@ -182,16 +180,45 @@ pub const fn take_restarting(
     let after = ahead + charge_q8;
     if after <= limit.tolerance_q8 {
         GcraOutcome::Conforms { tat_q8: now_q8.wrapping_add(after) }
-    } else if ahead > limit.tolerance_q8 + OVERDRAWN_Q8 {
-        GcraOutcome::Overdrawn { tat_q8: now_q8.wrapping_add(limit.tolerance_q8) }
     } else {
         GcraOutcome::Refused
     }
 }
 
+/// The word of a bucket, or an exactly empty one in its place if the bucket was charged under a limit that took longer to fill.
+///
+/// No packet under the limit in force moves a word further ahead of the precise clock than `most_q8`: the tolerance, and the [`room_q8`] of additions. A word that is
+/// further ahead is from before a change, and its source would be refused until the time of the old limit has passed. It is never moved to less than the
+/// tolerance, so nothing is given.
+#[inline(always)]
+pub const fn settled_q8(tat_q8: u64, most_q8: u64, tolerance_q8: u64, now_q8: u64) -> u64 {
+    if ahead_q8(tat_q8, now_q8) > most_q8 + CLOCK_SKEW_Q8 {
+        now_q8.wrapping_add(tolerance_q8)
+    } else {
+        tat_q8
+    }
+}
+
+/// How far additions may move a bucket of a set beyond its tolerance: every CPU may add its largest charge after it looked. 0 if the bucket is charged by exchange.
+#[inline(always)]
+pub const fn room_q8(set: &LimitSet, index: usize) -> u64 {
+    if set.adds & (1 << index) == 0 {
+        return 0;
+    }
+    largest_charge_q8(&set.limits[index]).wrapping_mul(set.cpus())
+}
+
+/// The charge of the largest frame under a limit.
+#[inline(always)]
+pub const fn largest_charge_q8(limit: &Limit) -> u64 {
+    let amount = if limit.meter == Meter::Bytes as u32 { LARGEST_FRAME } else { 1 };
+    bounded_charge_q8(limit, amount)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::limit::cpus;
 
     #[test]
     fn more_than_the_largest_amount_costs_what_that_does() {
@@ -204,14 +231,32 @@ mod tests {
     const NOW_Q8: u64 = 77 << 40;
 
     #[test]
-    fn a_bucket_admits_up_to_its_tolerance_and_one_that_is_overdrawn_becomes_empty() {
+    fn a_bucket_admits_up_to_its_tolerance() {
         let limit = Limit { cost_fp: 1, tolerance_q8: 1_000, frac_bits: 0, meter: 0 };
         let asked = |ahead, charge| take(NOW_Q8 + ahead, &limit, NOW_Q8, charge);
         assert_eq!(asked(400, 600), GcraOutcome::Conforms { tat_q8: NOW_Q8 + 1_000 });
         assert_eq!(asked(400, 601), GcraOutcome::Refused);
-        assert_eq!(asked(1_000 + OVERDRAWN_Q8, 1), GcraOutcome::Refused);
-        assert_eq!(asked(1_001 + OVERDRAWN_Q8, 1), GcraOutcome::Overdrawn { tat_q8: NOW_Q8 + 1_000 });
         assert_eq!(time_q8(3), 768, "a nanosecond has 256 steps");
+    }
+
+    #[test]
+    fn a_word_from_before_a_change_is_settled_empty() {
+        let settled = |ahead| settled_q8(NOW_Q8 + ahead, 1_200, 1_000, NOW_Q8);
+        for ahead in [0, 1_000, 1_200, 1_200 + CLOCK_SKEW_Q8] {
+            assert_eq!(settled(ahead), NOW_Q8 + ahead, "{ahead}");
+        }
+        for ahead in [1_201 + CLOCK_SKEW_Q8, MAX_TOLERANCE_Q8] {
+            assert_eq!(settled(ahead), NOW_Q8 + 1_000, "{ahead}");
+        }
+        assert_eq!(settled(0_u64.wrapping_sub(5)), NOW_Q8 - 5, "a full bucket");
+    }
+
+    #[test]
+    fn every_cpu_may_add_its_largest_charge() {
+        let limit = |meter: Meter| Limit { cost_fp: 7, tolerance_q8: 1, frac_bits: 0, meter: meter as u32 };
+        let limits = [Meter::Packets, Meter::Bytes, Meter::Syns, Meter::Packets].map(limit);
+        let set = LimitSet { adds: 0b11 | cpus(3), limits, ..LimitSet::NONE };
+        assert_eq!([0, 1, 2, 3].map(|index| room_q8(&set, index)), [21, 21 << 16, 0, 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! What is left is what [`super::gcra`] would admit at this moment.
 
-use super::gcra::{OVERDRAWN_Q8, Start, TIME_FRAC_BITS, ahead_q8};
+use super::gcra::{Start, TIME_FRAC_BITS, ahead_q8};
 use crate::abi::Limit;
 
 /// The level of one bucket at one moment.
@@ -23,8 +23,6 @@ impl Level {
     /// The level of a bucket, of which some counts as spent by `start`.
     pub const fn of(tat_q8: u64, tolerance_q8: u64, now_q8: u64, start: Start) -> Self {
         let ahead = ahead_q8(tat_q8, now_q8);
-        // The next packet would set the bucket to exactly empty.
-        let ahead = if ahead > tolerance_q8 + OVERDRAWN_Q8 { tolerance_q8 } else { ahead };
         let full_in_q8 = if ahead > start.owed_q8 { ahead } else { start.owed_q8 };
         Self { spent_q8: start.spent_q8(ahead), full_in_q8, tolerance_q8 }
     }
@@ -78,21 +76,6 @@ pub const fn units(time_q8: u64, limit: &Limit) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bucket_that_is_overdrawn_is_empty_and_one_that_is_less_so_as_empty_as_its_word_says() {
-        let (tolerance, now) = (1_000, 1 << 40);
-        for (ahead, spent) in [
-            (0, 0),
-            (tolerance, tolerance),
-            (tolerance + OVERDRAWN_Q8, tolerance + OVERDRAWN_Q8),
-            (tolerance + OVERDRAWN_Q8 + 1, tolerance),
-            (tolerance + OVERDRAWN_Q8 * 9, tolerance),
-        ] {
-            let expected = Level { spent_q8: spent, full_in_q8: spent, tolerance_q8: tolerance };
-            assert_eq!(Level::of(now + ahead, tolerance, now, Start::FULL), expected, "{ahead}");
-        }
-    }
 
     #[test]
     fn what_is_left_is_as_many_units_as_the_time_that_is_left_pays_for() {

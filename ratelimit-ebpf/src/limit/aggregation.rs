@@ -6,7 +6,7 @@ use ratelimit_common::{
     },
     limit::{
         aggregation, fair,
-        gcra::{self, GcraOutcome, Start, ahead_q8},
+        gcra::{self, GcraOutcome, SHARED_ROOM_Q8, Start, ahead_q8},
         prefilter::{self, NegativeCause},
     },
 };
@@ -26,8 +26,8 @@ use crate::{
     tables::{CpuBudget, InsertError, Tables},
 };
 
-/// How hard the prefixes around a source squeeze it; `None` if one of them refuses the packet. Writes nothing, except to settle an overdrawn
-/// bucket.
+/// How hard the prefixes around a source squeeze it; `None` if one of them refuses the packet. Writes nothing, except to settle a
+/// bucket that was charged under an earlier limit.
 #[inline(always)]
 pub(super) fn judge<T: Tables>(
     tables: &T,
@@ -181,7 +181,10 @@ impl ChargedPrefix {
         let now_q8 = request.now_q8;
         if let Some(word) = self.entry(tables, cell, policy, request) {
             let whole = limit(tolerance_q8(policy, party));
-            let after = settled(tables, word, &whole, now_q8, self.charge_q8, Start::after(restart));
+            // Proven sources move the word further than others.
+            let most_q8 = policy.aggregation.tolerance_q8 + policy.aggregation.adds;
+            let start = Start::after(restart);
+            let after = ask(tables, word, (&whole, most_q8), now_q8, self.charge_q8, start);
             let Some(tat_q8) = after else {
                 if party != Party::Proven {
                     remember_spent(tables, cell, policy, request, (word, prefix_level));
@@ -200,7 +203,9 @@ impl ChargedPrefix {
             return Some(pressure);
         }
         let word = tables.prefix_level_tat(cell);
-        let vouched = settled(tables, word, &limit(restart), now_q8, self.charge_q8, Start::FULL).is_some();
+        let most_q8 = restart + SHARED_ROOM_Q8;
+        let vouched =
+            ask(tables, word, (&limit(restart), most_q8), now_q8, self.charge_q8, Start::FULL).is_some();
         if vouched || party.has_state() || budget::admits_newcomer(tables, policy, now_q8) {
             Some(0)
         } else {
@@ -216,7 +221,7 @@ impl ChargedPrefix {
         let restart = policy.aggregation.cell_tolerance_q8;
         let whole = limit(tolerance_q8(policy, party));
         let now_q8 = request.now_q8;
-        let charging = Charging::by(policy.aggregation.adds, 1);
+        let charging = if policy.aggregation.adds == 0 { Charging::Exchange } else { Charging::Add };
         let word = match self.entry(tables, cell, policy, request) {
             Some(word) => word,
             None => {
@@ -292,12 +297,12 @@ fn track<T: Tables>(tables: &T, cell: T::PrefixLevelCell, policy: &Policy, now_q
     }
 }
 
-/// The word to store if the bucket admits a charge; `None` if it refuses. An overdrawn word is settled.
+/// The word to store if the bucket admits a charge; `None` if it refuses. A word from before a change is settled.
 #[inline(always)]
-fn settled<T: Tables>(
+fn ask<T: Tables>(
     tables: &T,
     word: T::Word,
-    limit: &Limit,
+    (limit, most_q8): (&Limit, u64),
     now_q8: u64,
     charge_q8: u64,
     start: Start,
@@ -305,10 +310,8 @@ fn settled<T: Tables>(
     let seen = tables.load(word);
     match gcra::take_restarting(seen, limit, now_q8, charge_q8, start) {
         GcraOutcome::Conforms { tat_q8 } => Some(tat_q8),
-        GcraOutcome::Refused => None,
-        GcraOutcome::Overdrawn { tat_q8 } => {
-            // Losing this race is harmless: another CPU has settled the bucket, or charged it since.
-            tables.compare_exchange(word, seen, tat_q8);
+        GcraOutcome::Refused => {
+            word::settle(tables, word, seen, now_q8, (most_q8, limit.tolerance_q8));
             None
         }
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::tables::Tables;
 
-/// Whether all limits would admit the packet. Writes nothing but a negative entry, or to settle an overdrawn bucket.
+/// Whether all limits would admit the packet. Writes nothing but a negative entry, or to settle a bucket that was charged under an earlier limit.
 #[inline(always)]
 pub fn judge<T: Tables>(
     tables: &T,
@@ -32,19 +32,16 @@ pub fn judge<T: Tables>(
         let start = Start::of(set, limit, request.now_q8);
         match gcra::take_restarting(seen, limit, request.now_q8, charge, start) {
             GcraOutcome::Conforms { .. } => {}
-            GcraOutcome::Refused if gcra::has_margin(set, limit, request.now_q8) => {}
             GcraOutcome::Refused => {
-                if let Some(until) = refused_until(seen, limit) {
+                let most_q8 = limit.tolerance_q8 + gcra::room_q8(set, index);
+                let settled = word::settle(tables, word, seen, request.now_q8, (most_q8, limit.tolerance_q8));
+                if gcra::has_margin(set, limit, request.now_q8) {
+                    continue;
+                }
+                if !settled && let Some(until) = refused_until(seen, limit) {
                     negative_cache::remember(tables, policy, set, request, until, refusal(limit));
                 }
                 return refusal(limit);
-            }
-            GcraOutcome::Overdrawn { tat_q8 } => {
-                // Losing this race is harmless: another CPU has settled the bucket.
-                tables.compare_exchange(word, seen, tat_q8);
-                if !gcra::has_margin(set, limit, request.now_q8) {
-                    return refusal(limit);
-                }
             }
         }
     }

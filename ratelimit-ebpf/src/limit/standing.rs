@@ -4,7 +4,7 @@ use ratelimit_common::{
     abi::{Limit, LimitSet, Policy, Reason, service::Party},
     limit::{
         fair,
-        gcra::{self, GcraOutcome, Start},
+        gcra::{self, GcraOutcome, SHARED_ROOM_Q8, Start},
         prefilter,
     },
 };
@@ -80,9 +80,16 @@ impl<T: Leaves> Standing<T> {
         match gcra::take_restarting(seen, &limit, request.now_q8, charge_q8, cell_start(set, request.now_q8))
         {
             GcraOutcome::Conforms { .. } => Self { voucher: Voucher::Cell, ..Self::FREE },
-            GcraOutcome::Refused => Self::of_newcomer(tables, policy, set, request),
-            GcraOutcome::Overdrawn { tat_q8 } => {
-                tables.compare_exchange(tables.cell_tat(cell), seen, tat_q8);
+            GcraOutcome::Refused => {
+                // Sets with other bursts share the cell.
+                let most_q8 = limit.tolerance_q8 + SHARED_ROOM_Q8;
+                word::settle(
+                    tables,
+                    tables.cell_tat(cell),
+                    seen,
+                    request.now_q8,
+                    (most_q8, limit.tolerance_q8),
+                );
                 Self::of_newcomer(tables, policy, set, request)
             }
         }

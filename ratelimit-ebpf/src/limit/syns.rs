@@ -9,7 +9,7 @@ use ratelimit_common::{
     limit::gcra::{self, GcraOutcome, ahead_q8},
 };
 
-use super::request::PacketCharge;
+use super::{request::PacketCharge, word};
 use crate::tables::Tables;
 
 /// Attempts to count one SYN. If all fail, many SYNs come at once, and one more does not matter.
@@ -57,9 +57,8 @@ fn exceeds<T: Tables>(tables: &T, meter: T::Word, threshold: &Limit, now_q8: u64
     for _ in 0..ATTEMPTS {
         let seen = tables.load(meter);
         match gcra::take(seen, threshold, now_q8, threshold.cost_fp) {
-            GcraOutcome::Refused => return true,
-            GcraOutcome::Overdrawn { tat_q8 } => {
-                tables.compare_exchange(meter, seen, tat_q8);
+            GcraOutcome::Refused => {
+                word::settle(tables, meter, seen, now_q8, (threshold.tolerance_q8, threshold.tolerance_q8));
                 return true;
             }
             GcraOutcome::Conforms { tat_q8 } => {

@@ -1,7 +1,7 @@
 //! Changes one shared word.
 
 use ratelimit_common::{
-    abi::{Limit, Meter, Reason},
+    abi::{Clock, Limit, Meter, Reason},
     limit::gcra::{self, GcraOutcome, Start, ahead_q8},
 };
 
@@ -34,16 +34,14 @@ impl Charging {
     }
 }
 
-/// Charges a bucket that was not evaluated before, and returns whether it had enough. An overdrawn bucket is settled; any other refusal
-/// only reads.
+/// Charges a bucket that was not evaluated before, and returns whether it had enough. A refusal only reads, unless the bucket was charged under an earlier limit.
 #[inline(always)]
 pub fn take<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64, charge_q8: u64) -> bool {
     for _ in 0..ATTEMPTS {
         let seen = tables.load(word);
         match gcra::take(seen, limit, now_q8, charge_q8) {
-            GcraOutcome::Refused => return false,
-            GcraOutcome::Overdrawn { tat_q8 } => {
-                tables.compare_exchange(word, seen, tat_q8);
+            GcraOutcome::Refused => {
+                settle(tables, word, seen, now_q8, (limit.tolerance_q8, limit.tolerance_q8));
                 return false;
             }
             GcraOutcome::Conforms { tat_q8 } => {
@@ -54,6 +52,30 @@ pub fn take<T: Tables>(tables: &T, word: T::Word, limit: &Limit, now_q8: u64, ch
         }
     }
     false
+}
+
+/// Makes a bucket that refused exactly empty if it was charged under an earlier limit, and returns whether it was. `most_q8` is how far packets under the limit in force
+/// move the word ahead at most. See [`gcra::settled_q8`].
+#[inline(always)]
+pub(super) fn settle<T: Tables>(
+    tables: &T,
+    word: T::Word,
+    seen_q8: u64,
+    now_q8: u64,
+    (most_q8, tolerance_q8): (u64, u64),
+) -> bool {
+    if ahead_q8(seen_q8, now_q8) <= most_q8 {
+        return false;
+    }
+    // The coarse clock is behind by more than a small burst takes to fill, and another CPU may have read it later.
+    let precise_q8 = gcra::time_q8(tables.now_ns(Clock::Precise));
+    let settled_q8 = gcra::settled_q8(seen_q8, most_q8, tolerance_q8, precise_q8);
+    if settled_q8 == seen_q8 {
+        return false;
+    }
+    // Losing this race is harmless: another CPU has settled the bucket, or charged it since.
+    tables.compare_exchange(word, seen_q8, settled_q8);
+    true
 }
 
 /// Charges a bucket that conformed a moment ago.

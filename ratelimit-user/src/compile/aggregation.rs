@@ -1,8 +1,11 @@
 //! Prefix aggregation in the form that the kernel program reads.
 
 use ratelimit_common::{
-    abi::{self, Limit, LimitSet, Meter, SourceKey, Squeeze, limit::NO_METER, prefix::MAX_PREFIX_LEVELS},
-    limit::{aggregation, fair::RANGE_SHARE, prefilter::CELL_SHARE},
+    abi::{
+        self, Limit, LimitSet, MAX_LIMITS, Meter, SourceKey, Squeeze, limit::NO_METER,
+        prefix::MAX_PREFIX_LEVELS,
+    },
+    limit::{aggregation, fair::RANGE_SHARE, gcra, prefilter::CELL_SHARE},
 };
 
 use super::set;
@@ -13,6 +16,7 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
     let limits = source.limits.iter().filter(|limit| limit.meter != NO_METER);
     let every = |limit: &&Limit| [Meter::Packets as u32, Meter::Bytes as u32].contains(&limit.meter);
     let dearest_q8 = limits.clone().filter(every).map(set::full_frame_charge).max().unwrap_or(0);
+    let room_q8 = (0..MAX_LIMITS).map(|place| gcra::room_q8(source, place)).max().unwrap_or(0);
     let tolerance_q8 = limits.map(|limit| limit.tolerance_q8).min().unwrap_or(0);
     let mut prefix_levels = [[abi::PrefixLevel::UNUSED; MAX_PREFIX_LEVELS]; 2];
     for (slot, prefix_level) in prefix_levels[0].iter_mut().zip(policy.prefix_levels(AggregationFamily::V4)) {
@@ -26,7 +30,7 @@ pub(super) fn compile(policy: &AggregationPolicy, source: &LimitSet) -> abi::Agg
         tolerance_q8: if off { 0 } else { tolerance_q8 },
         unproven_tolerance_q8: tolerance_q8 - tolerance_q8 / RANGE_SHARE,
         // A prefix is charged for the dearest limit, so every limit must be charged by addition.
-        adds: u64::from(set::all_add(source)),
+        adds: if set::all_add(source) { room_q8 } else { 0 },
         cell_tolerance_q8: tolerance_q8 / CELL_SHARE,
         packet_q8: 0,
         squeeze: Squeeze::of(tolerance_q8, dearest_q8),

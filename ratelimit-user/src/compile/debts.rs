@@ -18,7 +18,7 @@
 //! | slower | as many packets or bytes as before, at the new price |
 //! | bigger burst, not quicker | the difference of the bursts too, less what would have filled up of it since the bucket was full: what is left stays what it was |
 //! | packets instead of bytes, or the other way round | the same part of the burst |
-//! | quicker | as much time as before: an operator who raises a limit expects an effect at once |
+//! | quicker | as much time as before, and at most the burst: an operator who raises a limit expects an effect at once |
 
 use ratelimit_common::{
     abi::{
@@ -92,6 +92,39 @@ impl Desired {
         next.use_other_tables();
         Some(next)
     }
+}
+
+/// The words of a total under a policy that has come into force, moved back where they are beyond what it lets anybody take. A total that has become quicker keeps as many packets
+/// or bytes spent as it had, and at least so many that untracked sources find it empty; any other is exactly empty.
+pub fn settled_total(
+    before: &abi::Policy,
+    policy: &abi::Policy,
+    index: u32,
+    mut state: TotalState,
+    now_q8: u64,
+) -> TotalState {
+    let (old, new) = (total::of(before, index), total::of(policy, index));
+    for (word, (was, is)) in state.tat_q8.iter_mut().zip(old.iter().zip(new)) {
+        let ahead = AheadQ8::from(ahead_q8(*word, now_q8));
+        let next = AheadQ8::from(is.untracked_tolerance_q8).max(spent_now(&was.limit, &is.limit, ahead));
+        // A place without a limit keeps its word, because the limit may come back.
+        if is.limit.tolerance_q8 > 0 && next < ahead {
+            *word = now_q8.wrapping_add(next as u64);
+        }
+    }
+    state
+}
+
+/// How far what was spent of a limit is ahead under the one that replaces it: as many packets or bytes if the limit is quicker. At most the whole burst.
+fn spent_now(was: &Limit, is: &Limit, ahead: AheadQ8) -> AheadQ8 {
+    let [old, new] = [was, is].map(|limit| AheadQ8::from(limit.tolerance_q8));
+    let (price_was, price_is) = (price(was, is), price(is, was));
+    let spent = if was.meter == is.meter && price_is < price_was {
+        div_ceil(ahead.min(old) * price_is, price_was)
+    } else {
+        ahead
+    };
+    spent.min(new)
 }
 
 /// How far the word of a bucket is ahead of now, in 1/256 ns. Negative: how long the bucket has been full.

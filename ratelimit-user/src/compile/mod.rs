@@ -21,10 +21,10 @@ pub mod window;
 mod tests;
 
 pub use assembly::desired;
+pub use debts::settled_total;
 pub use desired::{Before, Desired};
 pub use destination::Destination;
 pub use facts::HostFacts;
 pub use names::Names;
 pub use places::Places;
 pub use set::places_of as places;
-pub use total::of as totals_at;

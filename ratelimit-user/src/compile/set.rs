@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use ratelimit_common::{
     abi::{
         Limit, LimitSet, MAX_LIMITS, Meter,
-        limit::{COUNTS_BYTES, COUNTS_PACKETS, HAS_SOFT, HELD, NO_METER, SOFT, leased},
+        limit::{COUNTS_BYTES, COUNTS_PACKETS, HAS_SOFT, HELD, NO_METER, SOFT, cpus, leased},
     },
     limit::{
         gcra,
@@ -20,8 +20,6 @@ use super::{
 };
 use crate::policy::{Reserve, is_leased};
 
-/// The largest frame in bytes that receive offloads build.
-pub(super) const LARGEST_FRAME: u64 = 65_536;
 /// A tolerance below this many times the room that CPUs need to charge by addition would lose too much of its burst.
 const ROOM_SHARE: u64 = 64;
 
@@ -69,7 +67,7 @@ fn of_rates(
         tracked_until_q8: 0,
         margins_from_q8: 0,
         windows: windows.of_set(rates, terms.headroom, before.map(|before| &before.windows)),
-        adds: adds | soft | counts_packets | leased_places(rates, &places, terms),
+        adds: adds | soft | counts_packets | leased_places(rates, &places, terms) | cpus(terms.cpus.into()),
         limits: slots,
     }
 }
@@ -145,12 +143,7 @@ pub(super) fn all_add(set: &LimitSet) -> bool {
 fn make_room_to_add(limits: &mut [Limit; MAX_LIMITS], cpus: u32) -> u64 {
     let mut adds = 0;
     for (index, limit) in limits.iter_mut().enumerate().filter(|(_, limit)| limit.meter != NO_METER) {
-        let largest = if limit.meter == Meter::Bytes as u32 {
-            gcra::charge_q8(limit, LARGEST_FRAME)
-        } else {
-            limit.cost_fp
-        };
-        let room = largest.saturating_mul(u64::from(cpus) * 2);
+        let room = gcra::largest_charge_q8(limit).saturating_mul(u64::from(cpus) * 2);
         if limit.tolerance_q8 / ROOM_SHARE >= room {
             limit.tolerance_q8 -= room;
             adds |= 1 << index;

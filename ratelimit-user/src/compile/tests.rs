@@ -12,7 +12,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use proptest::prelude::*;
 use ratelimit_common::abi::{
     Clock, Limit, LimitSet, LinkLimits,
-    limit::NO_METER,
+    limit::{NO_METER, cpus},
     link::LINK_NEIGHBOURS,
     service::{HOST_TOTAL, PORT_SLOTS},
 };
@@ -117,7 +117,7 @@ fn set(set: &LimitSet) -> String {
         limits.join("; "),
         set.longest_tolerance_q8,
         set.prefilter_tolerance_q8,
-        set.adds
+        set.adds & (cpus(1) - 1)
     )
 }
 

@@ -2,10 +2,13 @@
 
 use ratelimit_common::{
     abi::{Meter, Policy, Total, service::MAX_TOTALS},
-    limit::{gcra, rate::Rate},
+    limit::{
+        gcra::{self, LARGEST_FRAME},
+        rate::Rate,
+    },
 };
 
-use super::set::{LARGEST_FRAME, enforced, full_frame_charge};
+use super::set::{enforced, full_frame_charge};
 
 /// The part of a total's burst that CPUs may hold unspent: a sixteenth.
 const HELD_SHARE: u64 = 16;

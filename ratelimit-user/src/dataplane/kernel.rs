@@ -207,7 +207,7 @@ impl KernelMaps {
         let carried = before.as_ref().map_or(Ok(()), |before| self.carry_totals(before, desired, &held_q8));
         if let Err(error) = carried.and_then(|()| self.policy.set(0, inner)) {
             if let Some(in_force) = self.policy() {
-                let _written = self.end_overdrafts(&in_force, &desired.changed_totals);
+                let _written = self.end_overdrafts(&in_force, &in_force, &desired.changed_totals);
                 let _opened = self.lane.open(&in_force);
             }
             return Err(error);
@@ -218,7 +218,8 @@ impl KernelMaps {
         for _ in 0..2 {
             let _written = self.empty_shares(&desired.changed_totals);
         }
-        let _written = self.end_overdrafts(&desired.policy, &desired.changed_totals);
+        let before = before.as_deref().unwrap_or(&desired.policy);
+        let _written = self.end_overdrafts(before, &desired.policy, &desired.changed_totals);
         // An error is ignored, because the policy is in force: a lane that stays closed only costs speed.
         let _opened = self.lane.open(&desired.policy);
         Ok(())

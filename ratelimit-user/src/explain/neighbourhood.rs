@@ -4,7 +4,12 @@ use std::net::IpAddr;
 
 use ratelimit_common::{
     abi::{SourceKey, prefix::MAX_PREFIX_LEVELS, service::Party},
-    limit::{aggregation, fair, gcra::Start, level::Level, prefilter},
+    limit::{
+        aggregation, fair,
+        gcra::{self, SHARED_ROOM_Q8, Start},
+        level::Level,
+        prefilter,
+    },
 };
 
 use super::{
@@ -64,11 +69,14 @@ pub(super) fn prefixes<R: Remembered>(
             aggregation::share_q8(sample_q8, prefix_level.multiple, prefix_level.reciprocal).max(1);
         let (state, level, pressure) = match entry {
             Some([word, ..]) => {
+                let most_q8 = kernel.tolerance_q8 + kernel.adds;
+                let word = gcra::settled_q8(word, most_q8, tolerance_q8, now_q8);
                 let level = Level::of(word, tolerance_q8, now_q8, Start::after(share_q8));
                 let after_q8 = tolerance_q8.saturating_sub(level.room_q8()) + charge_q8;
                 (ENTRY, level, fair::pressure(&kernel.squeeze, after_q8, fair::end_q8(kernel, party)))
             }
             None => {
+                let tat_q8 = gcra::settled_q8(tat_q8, share_q8 + SHARED_ROOM_Q8, share_q8, now_q8);
                 let cell = Level::of(tat_q8, share_q8, now_q8, Start::FULL);
                 (CELL, Level::behind(cell, tolerance_q8), 0)
             }

@@ -9,7 +9,7 @@ use ratelimit_common::{
     },
     limit::{
         fair,
-        gcra::{self, SMALLEST_FRAME, Start},
+        gcra::{self, SHARED_ROOM_Q8, SMALLEST_FRAME, Start},
         level::Level,
         prefilter::{self, NegativeCause},
         rate::Rate,
@@ -57,13 +57,16 @@ impl SourceState {
         let prefiltered = share_q8 != 0;
         let is_tracked = prefilter::is_tracked_in(set, known.tracked_until_q8, now_q8);
         let owed_q8 = gcra::owed_q8(set, set.longest_tolerance_q8, now_q8);
-        let cell = Level::of(known.cell[0], share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
+        let cell_q8 = gcra::settled_q8(known.cell[0], share_q8 + SHARED_ROOM_Q8, share_q8, now_q8);
+        let cell = Level::of(cell_q8, share_q8, now_q8, Start { restart_q8: 0, owed_q8 });
         // Without a prefilter an entry always counts; with a prefilter it counts only if the cell is tracked.
         let entry = known.entry.filter(|_| is_tracked || !prefiltered);
         let level = |place: usize, limit: &Limit| match entry {
             Some(bucket) => {
                 let start = Start::of(set, limit, now_q8);
-                Level::of(bucket[place], limit.tolerance_q8, now_q8, start)
+                let most_q8 = limit.tolerance_q8 + gcra::room_q8(set, place);
+                let word_q8 = gcra::settled_q8(bucket[place], most_q8, limit.tolerance_q8, now_q8);
+                Level::of(word_q8, limit.tolerance_q8, now_q8, start)
             }
             None if prefiltered && owed_q8 == 0 => Level::behind(cell, limit.tolerance_q8),
             None => Level::of(now_q8, limit.tolerance_q8, now_q8, Start::of(set, limit, now_q8)),

@@ -221,7 +221,7 @@ impl PacketHost {
                 self.tat_q8 = tat_q8;
                 true
             }
-            GcraOutcome::Refused | GcraOutcome::Overdrawn { .. } => false,
+            GcraOutcome::Refused => false,
         }
     }
 }

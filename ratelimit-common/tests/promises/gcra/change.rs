@@ -6,13 +6,15 @@
 
 use proptest::prelude::*;
 use ratelimit_common::abi::Meter;
-use ratelimit_common::limit::gcra::{self, GcraOutcome, TIME_FRAC_BITS};
+use ratelimit_common::limit::gcra::{self, TIME_FRAC_BITS};
 use ratelimit_common::limit::manner::Manner;
 use ratelimit_common::limit::rate::{Period, Rate};
 
 use super::model::{Bucket, count_rate};
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Words as little ahead as this may be those of a CPU whose clock is ahead.
+const SKEW_NS: u64 = 1_000_000;
 
 /// The bucket under another limit.
 fn changed(bucket: Bucket, rate: Rate) -> Bucket {
@@ -47,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_limit_made_faster_admits_again_within_a_second_and_one_token(old in count_rate(100), new in count_rate(100)) {
+    fn a_limit_made_faster_admits_again_within_milliseconds(old in count_rate(100), new in count_rate(100)) {
         let tolerance = |rate: Rate| rate.limit().unwrap().tolerance_q8;
         let (old, new) = if tolerance(old) < tolerance(new) { (new, old) } else { (old, new) };
         let start_ns = 1 << 50;
@@ -57,7 +59,7 @@ proptest! {
         // The source keeps asking: once at the change, then when it should be served.
         prop_assert!(!bucket.ask(start_ns, 1), "{} -> {}: a fresh token", old, new);
         let token_ns = new.period.ns().div_ceil(new.amount) + 1;
-        prop_assert!(bucket.ask(start_ns + SECOND_NS + token_ns, 1), "{} -> {}: still refused", old, new);
+        prop_assert!(bucket.ask(start_ns + SKEW_NS + token_ns, 1), "{} -> {}: still refused", old, new);
     }
 
     #[test]
@@ -99,12 +101,14 @@ fn a_bucket_filled_under_a_much_slower_limit_is_emptied_not_refilled() {
     };
     let mut bucket = Bucket::new(slow, 0);
     assert_eq!(bucket.drain(0), 10);
-    let bucket = changed(bucket, fast);
-    let charge = gcra::charge_q8(&bucket.limit, 1);
-    let outcome = gcra::take(bucket.tat_q8, &bucket.limit, 0, charge);
-    assert_eq!(outcome, GcraOutcome::Overdrawn { tat_q8: bucket.limit.tolerance_q8 }, "exactly empty");
-    // Up to a second ahead is a clock that stepped back: wait for it.
-    let near = bucket.limit.tolerance_q8 + gcra::time_q8(SECOND_NS);
-    assert_eq!(gcra::take(near, &bucket.limit, 0, charge), GcraOutcome::Refused);
-    assert_ne!(gcra::take(near + 1, &bucket.limit, 0, charge), GcraOutcome::Refused);
+    let mut bucket = changed(bucket, fast);
+    assert!(!bucket.ask(0, 1));
+    assert_eq!(bucket.tat_q8, bucket.limit.tolerance_q8, "exactly empty");
+    // As far as clocks differ, a word may be another CPU's, and stays.
+    let near_q8 = bucket.limit.tolerance_q8 + gcra::time_q8(SKEW_NS);
+    for (tat_q8, after_q8) in [(near_q8, near_q8), (near_q8 + 1, bucket.limit.tolerance_q8)] {
+        bucket.tat_q8 = tat_q8;
+        assert!(!bucket.ask(0, 1));
+        assert_eq!(bucket.tat_q8, after_q8);
+    }
 }

@@ -62,14 +62,19 @@ fn run(rate: Rate, cpus: usize, charging: Charging, moves: &[(usize, u64, u64)])
                     continue;
                 }
                 match gcra::take(seen_q8, &limit, gcra::time_q8(now_ns), charge) {
-                    GcraOutcome::Refused => Cpu::Idle,
+                    GcraOutcome::Refused => {
+                        // As the packet path does: by the clock of now, if nobody has changed the word since.
+                        if word_q8 == seen_q8 {
+                            let room_q8 = if charging == Charging::Add { room_q8(&rate, cpus) } else { 0 };
+                            let most_q8 = limit.tolerance_q8 + room_q8;
+                            let now_q8 = gcra::time_q8(clock_ns);
+                            word_q8 = gcra::settled_q8(seen_q8, most_q8, limit.tolerance_q8, now_q8);
+                        }
+                        Cpu::Idle
+                    }
                     GcraOutcome::Conforms { tat_q8 } if word_q8 == seen_q8 => {
                         word_q8 = tat_q8;
                         run.admitted.push(Admitted { now_ns, amount });
-                        Cpu::Idle
-                    }
-                    GcraOutcome::Overdrawn { tat_q8 } if word_q8 == seen_q8 => {
-                        word_q8 = tat_q8;
                         Cpu::Idle
                     }
                     _ if attempt == ATTEMPTS => {

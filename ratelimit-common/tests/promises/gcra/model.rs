@@ -36,11 +36,12 @@ impl Bucket {
                 self.tat_q8 = tat_q8;
                 true
             }
-            GcraOutcome::Overdrawn { tat_q8 } => {
-                self.tat_q8 = tat_q8;
+            GcraOutcome::Refused => {
+                let tolerance_q8 = self.limit.tolerance_q8;
+                self.tat_q8 =
+                    gcra::settled_q8(self.tat_q8, tolerance_q8, tolerance_q8, gcra::time_q8(now_ns));
                 false
             }
-            GcraOutcome::Refused => false,
         }
     }
 

@@ -48,7 +48,7 @@ impl EnforcedPolicy {
     /// Repairs totals that a daemon moved for a policy if it was killed before that policy came into force.
     pub(in crate::daemon) fn settle_totals(&mut self) {
         let EnforcedPolicy { maps, desired, .. } = self;
-        if let Err(error) = maps.end_overdrafts(&desired.policy, &desired.with_totals()) {
+        if let Err(error) = maps.end_overdrafts(&desired.policy, &desired.policy, &desired.with_totals()) {
             log::warning(format!("{error}: a total may refuse more than it should until it has filled"));
         }
     }

@@ -69,12 +69,17 @@ impl KernelMaps {
         })
     }
 
-    /// Makes buckets of totals exactly empty that are further ahead than the tolerance in force: they were spent under a slower limit, or moved for a policy
+    /// Moves buckets of totals back that are further ahead than the policy in force allows: they were spent under a slower limit of the policy before, or moved for a policy
     /// that did not come into force. The program does not write such a bucket: it refuses everything until time has caught up with it.
-    pub fn end_overdrafts(&mut self, policy: &abi::Policy, totals: &[u32]) -> Result<(), DataplaneError> {
+    pub fn end_overdrafts(
+        &mut self,
+        before: &abi::Policy,
+        policy: &abi::Policy,
+        totals: &[u32],
+    ) -> Result<(), DataplaneError> {
         let now_q8 = gcra::time_q8(probe::now_ns());
         self.change_totals(totals, |index, state| {
-            without_overdraft(state, compile::totals_at(policy, index), now_q8)
+            compile::settled_total(before, policy, index, state, now_q8)
         })
     }
 
@@ -113,21 +118,8 @@ fn spent(totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
     TotalState { tat_q8: totals.each_ref().map(word) }
 }
 
-fn without_overdraft(mut state: TotalState, totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
-    for (tat_q8, total) in state.tat_q8.iter_mut().zip(totals) {
-        let tolerance_q8 = total.limit.tolerance_q8;
-        // A place without a limit keeps its word, because the limit may come back.
-        if tolerance_q8 > 0 && gcra::ahead_q8(*tat_q8, now_q8) > tolerance_q8 {
-            *tat_q8 = now_q8.wrapping_add(tolerance_q8);
-        }
-    }
-    state
-}
-
 #[cfg(test)]
 mod tests {
-    use ratelimit_common::abi::{Limit, Service};
-
     use super::*;
 
     #[test]
@@ -137,17 +129,5 @@ mod tests {
         shares[1].pool_q8[Share::place(0, Party::Proven)] = 7;
         shares[1].pool_q8[Share::place(1, Party::Untracked)] = 11;
         assert_eq!(held(&shares), [12, 11]);
-    }
-
-    #[test]
-    fn a_bucket_beyond_its_tolerance_is_empty_and_every_other_stays() {
-        let mut totals = Service::UNUSED.totals;
-        totals[0].limit = Limit { tolerance_q8: 100, ..Limit::UNUSED };
-        for (tat, expected) in
-            [([1200, 9999], [1100, 9999]), ([1100, 0], [1100, 0]), ([1050, 1], [1050, 1]), ([0, 0], [0, 0])]
-        {
-            let ended = without_overdraft(TotalState { tat_q8: tat }, &totals, 1000);
-            assert_eq!(ended.tat_q8, expected);
-        }
     }
 }

@@ -6,7 +6,7 @@ use ratelimit_tests::{
     answer::{assert_answer, assert_refused, said},
     daemon::{Daemon, Edge},
     netns::{EDGE, EDGE_V4, run},
-    traffic::{Sink, edge_with_sources, flood, sent},
+    traffic::{Sink, done, edge_with_sources, flood, sent},
 };
 
 use super::{file, in_force, in_kernel, is_waiting, packets};
@@ -33,6 +33,43 @@ fn a_change_that_counts_bursts_as_spent_refuses_nobody_who_keeps_to_the_rate() {
     fs::copy(&quicker, edge.policy()).unwrap();
     let _daemon = edge.start_again();
     assert_eq!(lost(), 0, "by a restart with another file");
+}
+
+/// The source has used up its limit, and sends less than the new one from the change on.
+#[test]
+fn a_raised_limit_takes_effect_at_once() {
+    const ONE: &str = "10.99.0.11";
+    const RATES: [&str; 2] = ["1000 packets/s burst 1000", "10000 packets/s burst 1000"];
+    let wide = "[source]\nladder = false\nlimits = [\"100000 packets/s\"]\n";
+    let service = "[[service]]\nname = \"s\"\nmatch = { protocol = \"udp\", ports = [\"1-65535\"] }\n";
+    let plans = |rate: &str| {
+        format!(
+            "{wide}[plan.slow]\nnetwork = [{:?}]\n[plan.fast]\nnetwork = [{:?}]\n\
+             [[user]]\nname = \"u\"\nsources = [\"{ONE}\"]\nplan = \"{rate}\"\n",
+            RATES[0], RATES[1]
+        )
+    };
+    let of = |kind: &str, rate: &str| match kind {
+        "source" => format!("[source]\nladder = false\nlimits = [{rate:?}]\n"),
+        "plan" => plans("slow"),
+        kind => format!("{wide}{service}{kind} = [{rate:?}]\n"),
+    };
+    for kind in ["source", "per_source", "total", "plan"] {
+        let edge = edge_with_sources(&[ONE]);
+        let _daemon = edge.start(&of(kind, RATES[0]));
+        let mut sink = Sink::start(&edge, EDGE_V4);
+        done(flood(&edge, ONE, EDGE_V4, 5_000, 0.4));
+        let before = sink.datagrams(ONE);
+        let quicker = file(&edge, "quicker.toml", &of(kind, RATES[1]));
+        let raised = match kind {
+            "plan" => edge.cli(&["user", "set", "u", "--plan", "fast"]),
+            _ => edge.cli(&["apply", &quicker]),
+        };
+        assert_answer(&raised, 0, &[]);
+        let sent = sent(flood(&edge, ONE, EDGE_V4, 1_000, 0.1));
+        let lost = sent - (sink.datagrams(ONE) - before);
+        assert!(lost <= 20, "{kind}: {lost} of {sent} lost");
+    }
 }
 
 /// The daemon moves the words of totals in the kernel before it switches the policy, and what CPUs hold of them is taken away.

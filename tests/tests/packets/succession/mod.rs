@@ -1,5 +1,6 @@
 //! One policy after the other while a source sends as much as it can: a change may refuse more for a moment, and never admits more.
 
+mod raised;
 mod sources;
 mod totals;
 mod users;
@@ -44,20 +45,30 @@ impl Host {
         let mut next = compile::desired(&policies::parsed(text), facts, generation, Some(before));
         next.carry_debts(|user| self.desired.user_set(user).copied(), |user| Some(self.bucket(user)), now_q8);
         for total in &next.changed_totals {
-            let [words, share] =
-                [Row::Total(*total), Row::Share(*total)].map(|row| self.memory.find(row).unwrap());
-            let state = TotalState {
-                tat_q8: std::array::from_fn(|place| self.memory.read(Memory::along(words, place))),
-            };
-            let carried = next.carried_total(&self.desired.policy, *total, state, [0; MAX_TOTALS], now_q8);
-            for (place, word_q8) in carried.tat_q8.into_iter().enumerate() {
-                self.memory.write(Memory::along(words, place), word_q8);
-            }
+            let before = &self.desired.policy;
+            self.change_total(*total, |state| {
+                next.carried_total(before, *total, state, [0; MAX_TOTALS], now_q8)
+            });
+            let share = self.memory.find(Row::Share(*total)).unwrap();
             // What CPUs hold is taken away, as the daemon does.
             (0..8).for_each(|place| self.memory.write(Memory::along(share, place), 0));
         }
-        self.desired = next;
+        let before = std::mem::replace(&mut self.desired, next);
         self.memory.enforce(&self.desired);
+        for total in &self.desired.changed_totals {
+            let settled =
+                |state| compile::settled_total(&before.policy, &self.desired.policy, *total, state, now_q8);
+            self.change_total(*total, settled);
+        }
+    }
+
+    fn change_total(&self, total: u32, changed: impl FnOnce(TotalState) -> TotalState) {
+        let words = self.memory.find(Row::Total(total)).unwrap();
+        let word = |place| self.memory.read(Memory::along(words, place));
+        let next = changed(TotalState { tat_q8: std::array::from_fn(word) });
+        for (place, word_q8) in next.tat_q8.into_iter().enumerate() {
+            self.memory.write(Memory::along(words, place), word_q8);
+        }
     }
 
     /// The words of a user.
