@@ -122,6 +122,10 @@ impl Counting for RequestBucket {
         quotient(self.full().saturating_sub(self.debt(words, now_us)), self.period_us)
     }
 
+    fn used(&self, words: &[u64], now_us: u64) -> u64 {
+        quotient_up(self.debt(words, now_us), self.period_us)
+    }
+
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         let charge = units.saturating_mul(self.period_us);
         // What a larger limit of the same key has left behind stays owed.

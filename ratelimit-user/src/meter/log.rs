@@ -44,6 +44,11 @@ impl Log {
         from.copied(words, head, u64::from(length) - kept, kept, self.size_for(kept))
     }
 
+    /// Returns how many words a ring has that is made for `units` units.
+    pub(super) fn words_for(&self, units: u64) -> usize {
+        1 + self.size_for(units.min(self.room)) as usize
+    }
+
     /// Returns a new ring for a key that is about to be charged `units`, if its ring is too small or more than four times too large.
     /// `is_new` means that the key has no ring yet.
     pub fn refit(&self, words: &[u64], is_new: bool, now_us: u64, units: u64) -> Option<Vec<u64>> {

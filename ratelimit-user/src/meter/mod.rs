@@ -80,6 +80,11 @@ pub trait Counting: Sized {
     fn capacity(&self) -> u64;
     /// Returns the units that a key may have now.
     fn left(&self, words: &[u64], now_us: u64) -> u64;
+    /// Returns the units that count now, also those beyond the capacity that a larger limit has counted.
+    fn used(&self, words: &[u64], now_us: u64) -> u64 {
+        let wide = self.scaled(1, 1, u32::MAX.into());
+        wide.capacity() - wide.left(words, now_us)
+    }
     /// Takes `units`, whether they are left or not.
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64);
     /// Gives back `units`, at most the capacity, that were taken `age_us` ago and not used: [`Meter::refund`].
@@ -277,8 +282,9 @@ impl Meter {
         each!(self, inner => inner.keeps_every_unit())
     }
 
-    /// Converts the words of a key that `from`, a meter with an equal [`Meter::kin`], has counted.
-    pub fn carried(&self, from: &Self, words: &[u64]) -> Vec<u64> {
+    /// Converts the words of a key that `from` has counted. A meter that counts in another way goes on with the units that count now, as if they had been taken at
+    /// this moment: it may count them for longer, and never for less.
+    pub fn carried(&self, from: &Self, words: &[u64], now_us: u64) -> Vec<u64> {
         match (from, self) {
             (Self::Bucket(from), Self::Bucket(to)) => to.carried(from, words).to_vec(),
             (Self::Bucket(from), Self::Soft(to)) => to.carried(from, from, words, words).to_vec(),
@@ -287,8 +293,20 @@ impl Meter {
                 to.carried(from.whole(), from.own(), words, Soft::own_words(words)).to_vec()
             }
             (Self::Log(from), Self::Log(to)) => to.carried(from, words),
-            _ => words.to_vec(),
+            (from, to) if from.kin() == to.kin() => words.to_vec(),
+            (from, to) => to.recounted(each!(from, inner => inner.used(words, now_us)), now_us),
         }
+    }
+
+    /// Returns the words of a key that has taken `units` at this moment and nothing before.
+    fn recounted(&self, units: u64, now_us: u64) -> Vec<u64> {
+        let size = match self {
+            Self::Log(log) => log.words_for(units),
+            _ => self.words(),
+        };
+        let mut words = vec![0; size];
+        self.charge(&mut words, now_us, units);
+        words
     }
 
     /// Returns the microseconds until nothing counts any more of a key that has used its whole capacity.

@@ -100,6 +100,10 @@ impl Counting for Soft {
         self.whole.left(words, now_us)
     }
 
+    fn used(&self, words: &[u64], now_us: u64) -> u64 {
+        self.whole.used(words, now_us)
+    }
+
     fn charge(&self, words: &mut [u64], now_us: u64, units: u64) {
         self.whole.charge(words, now_us, units);
         if self.own.left(&words[OWN..], now_us) >= units {

@@ -251,7 +251,7 @@ impl Engine {
             let mut locked = self.table.lock(std::iter::once(&past));
             let cells = locked.cells(past, inheritance.list.shape);
             if let Some(place) = cells.find(past.fingerprint) {
-                inheritance.carry(cells, place, allowance, &mut found);
+                inheritance.carry(cells, place, allowance, &mut found, now_us);
             }
         }
         if found.iter().all(Option::is_none) {

@@ -8,7 +8,8 @@
 //!
 //! The words of all limits of a key lie together, so another list of limits has places of its own, and a place does not tell which key it belongs to.
 //! Counts are therefore carried over when somebody asks: a key without a place takes, for each of its limits, the words of the newest list before that
-//! has both the limit and the key. A list that comes back is a new list, because its counts have gone on under other lists since.
+//! has both the limit and the key. A limit of the same window that counts by another algorithm goes on with the units that count at that
+//! moment. A list that comes back is a new list, because its counts have gone on under other lists since.
 //!
 //! The words of a log have room for the largest amount that the limit has had and of which something may still count. A change of the amount within
 //! that room moves no key.
@@ -67,9 +68,10 @@ pub(super) struct PastList {
 #[derive(Debug)]
 struct PastLimit {
     kin: String,
+    window_s: u64,
     meter: Meter,
     at: usize,
-    /// Larger amounts that a log has had before.
+    /// Larger amounts that the limit has had before, if it is a log.
     amounts: Vec<PastAmount>,
 }
 
@@ -166,10 +168,8 @@ fn make_room<'l>(
     for (list, until_us) in replaced {
         for (amounts, from) in amounts.iter_mut().zip(list.kin_of(&heir)) {
             let Some(from) = from.map(|from| &list.limits[from]) else { continue };
-            if from.meter.keeps_every_unit() {
-                amounts.push(PastAmount { units: from.meter.capacity(), until_us });
-                amounts.extend(&from.amounts);
-            }
+            amounts.push(PastAmount { units: from.meter.capacity(), until_us });
+            amounts.extend(&from.amounts);
         }
     }
     for (limit, amounts) in allowance.limits.iter_mut().zip(&mut amounts) {
@@ -209,6 +209,7 @@ impl PastList {
     fn of(allowance: &Allowance) -> Self {
         let limits = allowance.limits.iter().map(|limit| PastLimit {
             kin: limit.kin.clone(),
+            window_s: limit.window_s,
             meter: limit.widest().clone(),
             at: limit.at,
             amounts: Vec::new(),
@@ -237,17 +238,19 @@ impl PastList {
     }
 
     /// Returns for each limit of `heir` the index of the limit here whose counts it takes over: a limit with equal numbers, else the first with the same
-    /// algorithm and window that no other limit has taken.
+    /// algorithm and window that no other limit has taken, else the first with the same window.
     fn kin_of(&self, heir: &Self) -> Vec<Option<usize>> {
+        let likenesses: [fn(&PastLimit, &PastLimit) -> bool; 3] = [
+            |past, limit| past.kin == limit.kin && past.meter.is_same_limit(&limit.meter),
+            |past, limit| past.kin == limit.kin,
+            |past, limit| past.window_s == limit.window_s,
+        ];
         let mut from = vec![None; heir.limits.len()];
         let mut is_taken = vec![false; self.limits.len()];
-        for is_same_number in [true, false] {
+        for is_alike in likenesses {
             for (place, limit) in from.iter_mut().zip(&heir.limits).filter(|(place, _)| place.is_none()) {
-                let kin = |(_, past): &(usize, &PastLimit)| {
-                    past.kin == limit.kin && (!is_same_number || past.meter.is_same_limit(&limit.meter))
-                };
                 let mut free = self.limits.iter().enumerate().filter(|(nth, _)| !is_taken[*nth]);
-                if let Some((nth, _)) = free.find(kin) {
+                if let Some((nth, _)) = free.find(|(_, past)| is_alike(past, limit)) {
                     *place = Some(nth);
                     is_taken[nth] = true;
                 }
@@ -265,13 +268,14 @@ impl Inheritance {
         place: usize,
         allowance: &Allowance,
         found: &mut [Option<Vec<u64>>],
+        now_us: u64,
     ) {
         for (nth, (limit, found)) in allowance.limits.iter().zip(found).enumerate() {
             let Some(from) = self.from[nth].map(|from| &self.list.limits[from]) else { continue };
             if found.is_none() {
                 let words = past.part(place, from.at);
                 let words = &words[..words.len().min(from.meter.words())];
-                *found = Some(limit.widest().carried(&from.meter, words));
+                *found = Some(limit.widest().carried(&from.meter, words, now_us));
             }
         }
     }

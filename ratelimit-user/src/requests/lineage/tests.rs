@@ -37,15 +37,62 @@ fn serves(engine: &Engine, request: &Request<'_>, now_us: u64) -> bool {
 
 #[test]
 fn a_limit_keeps_what_it_counted_when_others_come_go_and_move() {
-    for algorithm in
-        ["", " fixed-window", " sliding-window", " sliding-window-weighted", " sliding-log", " leaky-bucket"]
-    {
+    for algorithm in ALGORITHMS {
         let (hour, day) = (format!("10/hour{algorithm}"), format!("1000/day{algorithm}"));
         let lists: [&[&str]; 6] =
             [&[&hour], &[&hour, "12/min"], &["12/min", &hour], &[&hour], &[&day, &hour, "900/min"], &[&hour]];
         let lists: Vec<String> = lists.iter().map(|limits| api(limits)).collect();
         assert_eq!(served(&lists), [10, 0, 0, 0, 0, 0], "{algorithm}");
     }
+}
+
+const ALGORITHMS: [&str; 6] =
+    ["", " fixed-window", " sliding-window", " sliding-window-weighted", " sliding-log", " leaky-bucket"];
+
+#[test]
+fn another_algorithm_hands_out_nothing_again() {
+    for rotated in 0..ALGORITHMS.len() {
+        let mut algorithms = ALGORITHMS;
+        algorithms.rotate_left(rotated);
+        for (used, left) in [(15, 0), (4, 6)] {
+            let mut now_us = START + 30 * 60 * SECOND;
+            let of = |algorithm: &str| policy(&api(&["900/min", &format!("10/hour{algorithm}")]));
+            let engine = Engine::new(&of(algorithms[0]), now_us);
+            let user = Request::new("u", "api");
+            let served =
+                |requests: usize, now_us| (0..requests).filter(|_| serves(&engine, &user, now_us)).count();
+            let mut admitted = served(used, now_us);
+            for algorithm in algorithms.iter().chain(&algorithms) {
+                engine.follow(&of(algorithm), now_us);
+                assert_eq!(peeked(&engine, &user, now_us), left, "{algorithm} of {algorithms:?}");
+                // A bucket gives a unit in six minutes.
+                now_us += SECOND;
+            }
+            admitted += served(15, now_us);
+            assert_eq!(admitted, 10, "{algorithms:?}");
+            now_us += 2 * HOUR;
+            assert_eq!(served(15, now_us), 10, "{algorithms:?}: all of it comes back");
+        }
+    }
+}
+
+#[test]
+fn another_algorithm_and_number_there_and_back_hands_out_nothing() {
+    for other in ALGORITHMS {
+        for algorithm in ALGORITHMS.iter().filter(|algorithm| **algorithm != other) {
+            let lists = [12, 3, 12].map(|amount| {
+                api(&[&format!("{amount}/hour{}", if amount == 3 { other } else { algorithm })])
+            });
+            let [large, small, again] = served(&lists)[..] else { unreachable!("three policies") };
+            assert_eq!((large, small), (12, 0), "{algorithm} and{other}");
+            assert_eq!(again, 0, "{algorithm} and{other}");
+        }
+    }
+}
+
+/// How many requests a user has left.
+fn peeked(engine: &Engine, request: &Request<'_>, now_us: u64) -> u64 {
+    engine.peek(&engine.rules(), request, now_us).unwrap().limit.unwrap().remaining
 }
 
 #[test]
