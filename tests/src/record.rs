@@ -28,7 +28,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ratelimit_user::{
-    meter::{Meter, RequestBucket},
+    meter::{Counting as _, Meter, RequestBucket},
     policy::terms::Terms,
     store::{
         ask::{Ask, CountedLimit, Told},
@@ -42,6 +42,8 @@ const NEAR: u64 = 4;
 const DUE: usize = 100;
 /// By how many microseconds a clock goes back for which the time of a record stands still.
 const STANDS: u64 = 100_000;
+/// For so long the smaller limit that a host has told counts for all hosts.
+const TOLD_US: u64 = 2_000_000;
 /// More debt than this is not counted.
 const MOST: u64 = (1 << 53) - 1;
 
@@ -50,6 +52,9 @@ const MOST: u64 = (1 << 53) - 1;
 pub struct StoreRecord {
     /// The words of each limit.
     words: Vec<Vec<u64>>,
+    /// What hosts have told of each limit.
+    told: Vec<ToldLimit>,
+    is_stored: bool,
     rows: BTreeMap<String, Row>,
     /// No lease ends later.
     latest_us: u64,
@@ -73,6 +78,19 @@ impl RecordTime {
         let further_us = if behind_us > STANDS { behind_us } else { 0 };
         Self { seen_us: now_us + behind_us, ahead_us: self.ahead_us + further_us }
     }
+}
+
+/// What counts of a limit that hosts have different amounts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ToldLimit {
+    amount: u64,
+    /// The burst of a bucket; 0 for a window.
+    burst: u64,
+    /// When a host last told one of them, and which.
+    told_us: u64,
+    by: String,
+    /// Debt beyond the burst, which counts again when the burst grows.
+    beyond: u64,
 }
 
 /// What one host has.
@@ -113,6 +131,8 @@ impl StoreRecord {
     ) -> Told {
         let time = self.time.at(clock_us);
         let now_us = time.seen_us;
+        let before = (self.words.clone(), self.told.clone());
+        let (limits, is_news) = &self.smallest(limits, now_us, host);
         self.words.resize(limits.len(), Vec::new());
         for (words, limit) in self.words.iter_mut().zip(limits) {
             words.resize(limit.meter.words(), 0);
@@ -148,12 +168,69 @@ impl StoreRecord {
             let free = below(limit, words, now_us).saturating_sub(self.out());
             (free, limit.meter.more(words, now_us, limit.held_back))
         });
-        if has_lapsed || repeated.is_none() || refunded || spent && !ask.peek {
+        // A refused request leaves no trace but the limits of its host.
+        let is_written = (spent && !ask.peek)
+            || refunded
+            || repeated.is_none()
+            || has_lapsed
+            || (self.is_stored && *is_news && !ask.peek);
+        self.is_stored |= is_written;
+        if is_written {
             self.time = time;
+        } else {
+            (self.words, self.told) = before;
         }
         let spent = spent || refunded;
         let Row { out: holds, sequence: heard, .. } = self.rows.get(host).copied().unwrap_or_default();
         Told { spent, wait_us, granted, free, nearest, more_us, violated, above, holds, heard }
+    }
+
+    /// The limits that count, the smaller amount and burst for as long as another host has told them lately, and whether that is news.
+    fn smallest(&mut self, limits: &[CountedLimit], now_us: u64, host: &str) -> (Vec<CountedLimit>, bool) {
+        if self.told.len() != limits.len() {
+            let tells = |limit: &CountedLimit| {
+                let [amount, burst] = numbers(limit);
+                ToldLimit { amount, burst, told_us: now_us, by: host.to_owned(), beyond: 0 }
+            };
+            self.told = limits.iter().map(tells).collect();
+            return (limits.to_vec(), true);
+        }
+        let mut is_news = false;
+        let mut all = limits.to_vec();
+        for (nth, (limit, told)) in all.iter_mut().zip(&mut self.told).enumerate() {
+            let [amount, burst] = numbers(limit);
+            let is_told = [amount, burst] == [told.amount, told.burst];
+            if is_told && now_us <= told.told_us + TOLD_US / 2 {
+                continue;
+            }
+            is_news = true;
+            let is_lately = told.by != host && now_us <= told.told_us + TOLD_US;
+            let [a, c] = match is_lately {
+                true => [amount.min(told.amount), burst.min(told.burst)],
+                false => [amount, burst],
+            };
+            if a == amount || (burst > 0 && c == burst) {
+                (told.told_us, told.by) = (now_us, host.to_owned());
+            }
+            if [a, c] != [told.amount, told.burst] {
+                if let (Meter::Bucket(bucket), Some(words)) = (&limit.meter, self.words.get_mut(nth)) {
+                    let paid = now_us.saturating_sub(words[0]).saturating_mul(told.amount);
+                    let owed = words[1].saturating_sub(paid) + told.beyond;
+                    *words = vec![words[0].max(now_us), owed.min(c * bucket.period_us())];
+                    told.beyond = owed - words[1];
+                }
+                (told.amount, told.burst) = (a, c);
+            }
+            limit.meter = match &limit.meter {
+                Meter::Bucket(bucket) => Meter::Bucket(RequestBucket::new(a, bucket.period_us(), c)),
+                Meter::Fixed(fixed) => Meter::Fixed(fixed.scaled(1, 1, a)),
+                Meter::Sliding(sliding) => Meter::Sliding(sliding.scaled(1, 1, a)),
+                Meter::Weighted(weighted) => Meter::Weighted(weighted.scaled(1, 1, a)),
+                // Conversations here have one amount for each of the others.
+                other @ (Meter::Soft(_) | Meter::Log(_)) => other.clone(),
+            };
+        }
+        (all, is_news)
     }
 
     /// Looks at rows that are due: what they want no longer counts, and leases that have ended are taken off. Those, in the order of their ends.
@@ -290,6 +367,14 @@ impl StoreRecord {
         };
         let least = self.words.iter().zip(limits).map(left).min();
         least.unwrap_or(0).saturating_sub(self.out())
+    }
+}
+
+/// The amount of a limit, and its burst if it is a bucket.
+fn numbers(limit: &CountedLimit) -> [u64; 2] {
+    match (limit.meter.bucket(), &limit.meter) {
+        (Some(bucket), _) => [bucket.amount(), bucket.capacity()],
+        (None, meter) => [meter.capacity(), 0],
     }
 }
 

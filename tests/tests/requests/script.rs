@@ -11,7 +11,7 @@ use ratelimit_tests::{
 };
 use ratelimit_user::{
     meter::{
-        Fixed, Log, Meter, RequestBucket, Sliding, Soft, Weighted,
+        Counting as _, Fixed, Log, Meter, RequestBucket, Sliding, Soft, Weighted,
         calendar::{Calendar, CalendarUnit},
     },
     policy::largest_burst,
@@ -93,6 +93,26 @@ fn some_limit(rng: &mut Rng) -> CountedLimit {
     }
 }
 
+/// The limits of a host that has been changed, with smaller numbers. Softs and logs stay, for which the model has one number.
+fn changed(rng: &mut Rng, limits: &[CountedLimit]) -> Vec<CountedLimit> {
+    let mut smaller = |limit: &CountedLimit| {
+        let [_, amount, ..] = limit.meter.script(START);
+        let amount = rng.u64(1..=amount);
+        let meter = match &limit.meter {
+            Meter::Bucket(bucket) => {
+                let burst = rng.u64(1..=bucket.capacity());
+                Meter::Bucket(RequestBucket::new(amount, bucket.period_us(), burst))
+            }
+            Meter::Fixed(fixed) => Meter::Fixed(fixed.scaled(1, 1, amount)),
+            Meter::Sliding(sliding) => Meter::Sliding(sliding.scaled(1, 1, amount)),
+            Meter::Weighted(weighted) => Meter::Weighted(weighted.scaled(1, 1, amount)),
+            same @ (Meter::Soft(_) | Meter::Log(_)) => same.clone(),
+        };
+        CountedLimit { meter, ..limit.clone() }
+    };
+    limits.iter().map(&mut smaller).collect()
+}
+
 /// What a host believes to have.
 #[derive(Clone, Copy, Default)]
 struct Believed {
@@ -136,6 +156,11 @@ fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
     assert_eq!(longest, Some(0), "something fits at first");
     // Few are in the record itself, many are not.
     let mut hosts = vec![Believed::default(); *rng.choice(&[1, 3, 8, 9, 20]).unwrap()];
+    // In half of the conversations some hosts have been changed.
+    let some_changed = rng.bool();
+    let limits: Vec<Vec<CountedLimit>> = (0..hosts.len())
+        .map(|_| if some_changed && rng.bool() { changed(&mut rng, &limits) } else { limits.clone() })
+        .collect();
     let mut record = StoreRecord::default();
     let (mut now_us, mut yes, mut leased) = (START + rng.u64(0..SECOND), 0, 0);
     let key = format!("t:{seed}");
@@ -149,9 +174,9 @@ fn converse(seed: u64, store: &mut Script) -> (u64, u64) {
         };
         let from = rng.usize(..hosts.len());
         let ask = some_ask(&mut rng, &mut hosts[from], capacity);
-        let name = format!("h{from}");
-        let expected = record.exchange(&limits, RECENT_US, now_us, &name, &ask);
-        let got = store.requests(&name, RECENT_US, now_us, &[inquiry(&key, &limits, ask)]);
+        let (name, limits) = (format!("h{from}"), &limits[from]);
+        let expected = record.exchange(limits, RECENT_US, now_us, &name, &ask);
+        let got = store.requests(&name, RECENT_US, now_us, &[inquiry(&key, limits, ask)]);
         if std::env::var_os("TRACE").is_some() {
             println!("{step} {now_us} {name} {ask:?} {expected:?} {record:?}");
         }
@@ -236,6 +261,63 @@ fn whoever_asks_for_all_of_a_limit_is_told_when_it_is_there() {
         assert!(!told.spent && told.wait_us <= 2 * minute, "{key}: {told:?}");
         assert!(!store.requests("b", RECENT_US, START + told.wait_us - 1, &all)[0].spent, "{key}: {told:?}");
         assert!(store.requests("b", RECENT_US, START + told.wait_us, &all)[0].spent, "{key}: {told:?}");
+    }
+}
+
+/// Two hosts that ask for as much as they can by limits of their own, about one key.
+struct Fleet<'s> {
+    store: &'s mut Script,
+    key: &'s str,
+    now_us: u64,
+    rng: Rng,
+}
+
+impl Fleet<'_> {
+    /// How many requests each host has served after so many seconds.
+    fn served(&mut self, limits: [&CountedLimit; 2], seconds: u64) -> [u64; 2] {
+        let mut served = [0; 2];
+        let until_us = self.now_us + seconds * SECOND;
+        while self.now_us < until_us {
+            self.now_us += 1_000;
+            let first = self.rng.usize(..2);
+            for host in [first, 1 - first] {
+                let ask = Ask { spend: 1, ..Ask::default() };
+                let asked = [inquiry(self.key, std::slice::from_ref(limits[host]), ask)];
+                let told = self.store.requests(["a", "b"][host], RECENT_US, self.now_us, &asked);
+                served[host] += u64::from(told[0].spent);
+            }
+        }
+        served
+    }
+}
+
+#[test]
+fn the_smaller_limit_holds_from_the_first_changed_host_on() {
+    let server = Redis::single(Options::default());
+    let mut store = Script::new(&server);
+    let makers: [(&str, fn(u64) -> Meter); 5] = [
+        ("bucket", |amount| Meter::Bucket(RequestBucket::new(amount, SECOND, amount))),
+        ("fixed", |amount| Meter::Fixed(Fixed::new(amount, SECOND))),
+        ("sliding", |amount| Meter::Sliding(Sliding::new(amount, SECOND))),
+        ("weighted", |amount| Meter::Weighted(Weighted::new(amount, SECOND))),
+        ("log", |amount| Meter::Log(Log::new(amount, SECOND))),
+    ];
+    for (key, make) in makers {
+        let [small, large] = [100, 300].map(|amount| counted(make(amount)));
+        let mut fleet = Fleet { store: &mut store, key, now_us: START, rng: Rng::with_seed(7) };
+        let all: u64 = fleet.served([&large, &large], 3).iter().sum();
+        assert!(all > 700, "{key}: {all}");
+        // A window may have counted more than the smaller limit until it ends.
+        fleet.served([&small, &large], 2);
+        let [changed, other] = fleet.served([&small, &large], 3);
+        assert!(changed > 100 && other > 0, "{key}: {changed} and {other}");
+        assert!((270..=400).contains(&(changed + other)), "{key}: {changed} and {other} of 300");
+        fleet.served([&small, &small], 1);
+        let all: u64 = fleet.served([&large, &small], 3).iter().sum();
+        assert!((270..=400).contains(&all), "{key}: {all} while one host has the smaller limit");
+        fleet.served([&large, &large], 3);
+        let all: u64 = fleet.served([&large, &large], 3).iter().sum();
+        assert!((780..=1_200).contains(&all), "{key}: {all} after both were changed");
     }
 }
 

@@ -41,6 +41,8 @@ local DUE = 100
 local MOST = 9007199254740991
 local COUNT = 4294967295
 local PARTS, NEAR = 61, 4
+-- For so long the smaller limit that a host has told counts for all hosts.
+local TOLD = 2000000
 
 local host = ARGV[1]
 local recent, longest, count = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -77,9 +79,10 @@ end
 local function by_end(a, b) return a[1] < b[1] end
 
 -- A record with nothing in it: states, out, wanted, rows, next, latest, rows that are in the record, the latest moment, by how much that is ahead of
--- the server's clock, and of packets born, the server
--- that has written it, limit in force. Next is no later than any row is due, and latest no earlier than any lease ends.
+-- the server's clock, of packets born, the server that has written it, limit in force, and of requests what hosts have told of its limits. Next is no
+-- later than any row is due, and latest no earlier than any lease ends.
 local STATES, OUT, WANTED, ROWS, NEXT, LATEST, HERE, SEEN, AHEAD, BORN, OF, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local LIMITS = BORN
 local function empty() return { {}, 0, 0, 0, 0, 0, {}, 0, 0 } end
 
 -- Returns what time it is for a record.
@@ -742,6 +745,58 @@ else
     return limits
   end
 
+  -- Returns a limit with another amount and burst.
+  local function resized(l, a, c)
+    local other = {}
+    for field, value in pairs(l) do other[field] = value end
+    other.a, other.own = a, nil
+    if l.bucket then other.c = c end
+    if l.kind == 7 then other.d, other.e = min(l.d, a), min(l.e, c) end
+    other.capacity = l.is.capacity(other)
+    other.near = floor(other.capacity / NEAR)
+    return other
+  end
+
+  -- Hosts have different limits while they are changed one after the other. The smaller amount and the smaller burst count for all, for as long as another host has told
+  -- them lately. Otherwise hosts with more would use up, again and again, what hosts with less may have. Returns the limits that count, and whether that is news.
+  -- What is told of each limit is: amount, burst, when, by whom, and the debt beyond the burst. That debt counts again when the burst grows.
+  local function smallest(r, limits, now)
+    local told, is_news, all, teller = r[LIMITS], false, limits, nil
+    local is_new = not told or #told ~= 5 * #limits
+    if is_new then
+      told = {}
+      r[LIMITS] = told
+    end
+    for n = 1, #limits do
+      local l, at = limits[n], 5 * n - 4
+      local burst = l.bucket and l.c or 0
+      local is_told = not is_new and l.a == told[at] and burst == told[at + 1] and now <= told[at + 2] + TOLD / 2
+      if not is_told then
+        teller, is_news = teller or tonumber(string.sub(redis.sha1hex(host), 1, 8), 16), true
+        if is_new then told[at], told[at + 1], told[at + 2], told[at + 3], told[at + 4] = l.a, burst, now, teller, 0 end
+        local was_a, was_c, a, c = told[at], told[at + 1], l.a, burst
+        if told[at + 3] ~= teller and now <= told[at + 2] + TOLD then a, c = min(a, was_a), min(c, was_c) end
+        if a == l.a or (l.bucket and c == burst) then told[at + 2], told[at + 3] = now, teller end
+        local state = l.bucket and r[STATES][n]
+        if state and (a ~= was_a or c ~= was_c) then
+          local owed = debt({ a = was_a }, state, now) + told[at + 4]
+          state[1], state[2] = max(state[1], now), min(owed, c * l.b)
+          told[at + 4] = owed - state[2]
+        end
+        told[at], told[at + 1] = a, c
+        if a ~= l.a or c ~= burst then
+          if all == limits then
+            all = {}
+            for field, value in pairs(limits) do all[field] = value end
+          end
+          all[n] = resized(l, a, c)
+          all.keeps = max(all.keeps, l.is.lasts(all[n]))
+        end
+      end
+    end
+    return all, is_news
+  end
+
   local function charge(limits, states, moment, units)
     if units > 0 then
       for n = 1, #limits do limits[n].is.charge(limits[n], states[n], moment, units) end
@@ -768,10 +823,11 @@ else
   end
 
   exchange = function(key, packed)
-    local limits = limits_of(packed)
     local sequence, uses, holds, wanted, life, spend, reserved, patience, refund, age, peek = struct.unpack(ASK, packed)
-    local r = read(key) or empty()
+    local stored = read(key)
+    local r = stored or empty()
     local now = time_of(r)
+    local limits, is_news = smallest(r, limits_of(packed), now)
     local states, log = {}, 0
     for n = 1, #limits do
       local is, state = limits[n].is, r[STATES][n]
@@ -864,8 +920,8 @@ else
     answers[at + 7], answers[at + 8] = violated, above and spent and 1 or 0
     answers[at + 9], answers[at + 10] = had, heard
 
-    -- A refused request leaves no trace. The last possible charge is that of a lease that is written off.
-    if (spent and peek == 0) or refunded or not repeated or has_lapsed then
+    -- A refused request leaves no trace but the limits of its host. The last possible charge is that of a lease that is written off.
+    if (spent and peek == 0) or refunded or not repeated or has_lapsed or (stored and is_news and peek == 0) then
       local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
       if limits.logs > 0 then make_set(key) end
       for n = 1, #limits do
