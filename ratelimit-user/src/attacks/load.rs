@@ -207,7 +207,10 @@ fn load(now: &[(Reason, Fate, Counter)], then: &[(Reason, Fate, Counter)]) -> Lo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{compile::Places, stats::Count};
+    use crate::{
+        compile::Places,
+        stats::{Count, ledger::Ledger},
+    };
 
     fn tallied(counts: &[(u32, Reason, Fate, u64)]) -> Tallied {
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
@@ -254,6 +257,19 @@ mod tests {
         ]);
         assert_eq!((&dns.refused, dns.waived), (&refused, volume(6)));
         assert_eq!(loads[&AttackTarget::Api("search".into())], Load::default(), "nothing new");
+    }
+
+    #[test]
+    fn passed_packets_are_those_since_the_last_look() {
+        let tallied = |packets| {
+            let mut ledger = Ledger::default();
+            ledger.follow(&Places::after(&Places::default(), ["dns"].into_iter(), 1));
+            let counter = Counter { packets, bytes: 100 * packets };
+            ledger.take_in(&[Count { service: 1, reason: Reason::Conforming, fate: Fate::Decided, counter }]);
+            Tallied::new(&ledger.counted(), &[])
+        };
+        let loads = tallied(1_003).since(&tallied(1_000));
+        assert_eq!(loads[&AttackTarget::Service("dns".into())].passed, volume(3));
     }
 
     #[test]

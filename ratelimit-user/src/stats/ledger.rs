@@ -155,7 +155,7 @@ impl Ledger {
     }
 
     /// Gives rows to the services that have come into force. A row that was not known belongs to its service with everything that it holds. The
-    /// counts of a service that has lost its last row belong to nobody.
+    /// counts of a service that has lost its last row stay in the sums alone.
     pub fn follow(&mut self, places: &Places) {
         for (index, name) in places.iter() {
             let row = self.rows.entry(index as u32 + 1);
@@ -194,21 +194,16 @@ impl Ledger {
                     number
                 }
             };
-            counts.push(Count {
-                service: number,
-                reason: Reason::Conforming,
-                fate: Fate::Decided,
-                counter: ZERO,
-            });
-            counts.extend(nonzero(number, sums));
+            counts.extend(occurred(number, sums));
         }
-        counts.extend(nonzero(FORGOTTEN, &self.forgotten));
+        counts.extend(occurred(FORGOTTEN, &self.forgotten));
         let former = Places::known(former.into_iter());
         Counted { counts, names, former }
     }
 }
 
-fn nonzero(service: u32, sums: &Sums) -> impl Iterator<Item = Count> {
+/// The counters that are not zero, and the first one in any case: a service without packets is there too.
+fn occurred(service: u32, sums: &Sums) -> impl Iterator<Item = Count> {
     let all = Reason::ALL.iter().flat_map(|reason| Fate::ALL.map(|fate| (*reason, fate)));
     let counts = all.map(move |(reason, fate)| Count {
         service,
@@ -216,7 +211,7 @@ fn nonzero(service: u32, sums: &Sums) -> impl Iterator<Item = Count> {
         fate,
         counter: sums.0[slot(0, reason, fate) as usize],
     });
-    counts.filter(|count| count.counter.packets > 0)
+    counts.enumerate().filter(|(nth, count)| *nth == 0 || count.counter.packets > 0).map(|(_, count)| count)
 }
 
 fn plus(one: Counter, other: Counter) -> Counter {
@@ -358,6 +353,20 @@ mod tests {
             (5, 9)
         );
         assert_eq!(snapshot.services[0].columns.totals().passed_packets, 0);
+    }
+
+    #[test]
+    fn every_counter_is_told_once() {
+        let mut host = Host::default();
+        host.apply(&["web", "idle"]);
+        host.send("web", 5);
+        host.ledger.take_in(&host.counts());
+        let Counted { counts, names, .. } = host.ledger.counted();
+        let told = |name: &str| -> Vec<u64> {
+            let number = names.of(name).map_or(0, |index| index as u32 + 1);
+            counts.iter().filter(|count| count.service == number).map(|count| count.counter.packets).collect()
+        };
+        assert_eq!([told("web"), told("idle"), told("")], [vec![5], vec![0], vec![0]]);
     }
 
     #[test]
