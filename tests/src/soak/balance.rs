@@ -10,6 +10,7 @@ use aya::maps::{Map, MapData, PerCpuArray};
 use ratelimit_common::abi::{
     Counter, Reason,
     counter::{Fate, SERVICE_SLOTS, slot},
+    service::MAX_SERVICES,
     names,
 };
 
@@ -85,10 +86,12 @@ impl PacketCounters {
                 let by_cpu = counters.get(&at, 0);
                 by_cpu.map_or(0, |by_cpu| by_cpu.iter().map(|counter| counter.packets).sum())
             };
-            judged += (0..(SERVICES * SERVICE_SLOTS).min(counters.len())).map(packets).sum::<u64>();
-            unlimited += (0..SERVICES)
-                .map(|service| packets(slot(service, Reason::Unlimited, Fate::Decided)))
-                .sum::<u64>();
+            // What services counted that are gone may have moved to the last row.
+            let rows = || (0..SERVICES).chain([MAX_SERVICES as u32]);
+            let slots = rows().flat_map(|row| row * SERVICE_SLOTS..(row + 1) * SERVICE_SLOTS);
+            judged += slots.map(packets).sum::<u64>();
+            unlimited +=
+                rows().map(|row| packets(slot(row, Reason::Unlimited, Fate::Decided))).sum::<u64>();
         }
         Balance { received: self.gone + here, judged, unlimited }
     }

@@ -59,7 +59,7 @@ async function showAttack(number) {
 async function before() {
   try {
     history.fill((await ask("/dashboard/history")).map((second) => ({ ms: second.unix_ms, values: panels.past(second) })));
-    draw();
+    if (!paused) draw();
   } catch { /* The connection's own line tells of it. */ }
 }
 
@@ -80,9 +80,11 @@ function draw() {
   if (!session.guards) return;
   traffic.show(history, (values) => values[unit], unit === "bits" ? "bit/s" : "packets/s");
   if (byId("traffic-table").open) minute(byId("traffic-table").querySelector("table"), history, (values) => [values[unit].reduce((all, one) => all + one, 0), ...values[unit]]);
-  panels.reasons(picture.packets);
-  panels.talkers(picture.packets, chosen("talkers"), { explain, order, unlocked: isUnlocked() });
-  panels.services(picture.packets, picture.status);
+  if (picture.packets) {
+    panels.reasons(picture.packets);
+    panels.services(picture.packets, picture.status);
+    panels.talkers(picture.packets, chosen("talkers"), { explain, order, unlocked: isUnlocked() });
+  }
   attacks(picture.attacks, picture.unix_ms, showAttack);
   panels.host(picture.status);
   panels.cluster(picture);

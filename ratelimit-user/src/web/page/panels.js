@@ -95,7 +95,7 @@ export function reasons(packets) {
   rows(byId("reasons"), all.slice(0, 20).map((one) => {
     const part = one.packets_per_second / whole;
     const kind = { drop: "drop", rejected: "drop", reply: "answer" }[one.verdict] ?? "";
-    const cells = [words(one.reason), words(one.verdict), rate(one.packets_per_second), { key: `${kind}${percent(part)}`, make: () => [bar(part, kind), percent(part)] }];
+    const cells = [words(one.reason), one.verdict === "reply" ? "answered" : words(one.verdict), rate(one.packets_per_second), { key: `${kind}${percent(part)}`, make: () => [bar(part, kind), percent(part)] }];
     return { key: `${one.reason}/${one.verdict}`, cells };
   }), "No packets.");
 }
