@@ -1,7 +1,7 @@
 //! Where questions come in: TCP, with or without TLS, and sockets in the file system, alike for all protocols.
 
 use std::{
-    fmt, io,
+    io,
     net::{IpAddr, TcpListener as StdTcp},
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -49,22 +49,22 @@ enum BoundSocket {
     Unix(StdUnix, #[expect(dead_code, reason = "goes when the socket does")] Option<SocketFile>),
 }
 
-/// One thread's end of a listening socket.
-pub struct Listener {
-    socket: ListenerSocket,
-    tls: Option<Speaking>,
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("socket", &self.socket).finish_non_exhaustive()
-    }
-}
-
+/// A listening socket, as the thread has it that accepts connections.
 #[derive(Debug)]
-enum ListenerSocket {
+pub enum Listener {
+    /// A socket for TCP.
     Tcp(TcpListener),
+    /// A socket in the file system.
     Unix(UnixListener),
+}
+
+/// A connection that no thread has yet.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection over TCP.
+    Tcp(std::net::TcpStream),
+    /// A connection over a socket in the file system.
+    Unix(std::os::unix::net::UnixStream),
 }
 
 /// A connection of a client.
@@ -141,51 +141,47 @@ impl Bound {
         &self.endpoint
     }
 
-    /// Makes one more listener of the socket, for a thread; called on that thread's runtime.
-    pub fn listener(&self, tls: Option<Speaking>) -> io::Result<Listener> {
-        let socket = match &self.socket {
-            BoundSocket::Tcp(listener) => ListenerSocket::Tcp(TcpListener::from_std(listener.try_clone()?)?),
-            BoundSocket::Unix(listener, _) => {
-                ListenerSocket::Unix(UnixListener::from_std(listener.try_clone()?)?)
-            }
-        };
-        // TLS is for the network.
-        let tls = tls.filter(|_| matches!(socket, ListenerSocket::Tcp(_)));
-        Ok(Listener { socket, tls })
+    /// Makes a listener of the socket; called on the runtime of the thread that accepts.
+    pub fn listener(&self) -> io::Result<Listener> {
+        Ok(match &self.socket {
+            BoundSocket::Tcp(listener) => Listener::Tcp(TcpListener::from_std(listener.try_clone()?)?),
+            BoundSocket::Unix(listener, _) => Listener::Unix(UnixListener::from_std(listener.try_clone()?)?),
+        })
     }
 }
 
 impl Listener {
-    /// Accepts the next connection. [`Listener::greet`] agrees on TLS.
-    pub async fn accept(&self) -> io::Result<(ClientStream, Peer)> {
-        match &self.socket {
-            ListenerSocket::Tcp(listener) => {
+    /// Accepts the next connection, for any thread.
+    pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
+                Ok((Accepted::Tcp(stream.into_std()?), Peer::Host(peer.ip())))
+            }
+            Self::Unix(listener) => Ok((Accepted::Unix(listener.accept().await?.0.into_std()?), Peer::Local)),
+        }
+    }
+}
+
+impl Accepted {
+    /// Takes the connection to the runtime of the thread that answers it, and agrees on TLS if there are certificates. TLS is for the network.
+    pub async fn greet(self, tls: Option<Speaking>) -> io::Result<ClientStream> {
+        let stream = match self {
+            Self::Tcp(stream) => {
                 // Answers are short and go out whole.
                 stream.set_nodelay(true)?;
                 let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                Ok((ClientStream::Tcp(stream), Peer::Host(peer.ip())))
+                TcpStream::from_std(stream)?
             }
-            ListenerSocket::Unix(listener) => {
-                Ok((ClientStream::Unix(listener.accept().await?.0), Peer::Local))
-            }
-        }
-    }
-
-    /// Agrees on TLS if the listener has certificates. Apart from accepting, so that a slow caller keeps nobody waiting.
-    pub fn greet(&self, stream: ClientStream) -> impl Future<Output = io::Result<ClientStream>> + use<> {
-        let tls = self.tls.as_ref().and_then(Speaking::acceptor);
-        async move {
-            match (tls, stream) {
-                (Some(tls), ClientStream::Tcp(stream)) => {
-                    let agreed = timeout(HANDSHAKE, tls.accept(stream)).await;
-                    let slow = || io::Error::new(io::ErrorKind::TimedOut, "TLS was not agreed on in time");
-                    Ok(ClientStream::Tls(Box::new(agreed.map_err(|_| slow())??)))
-                }
-                (_, stream) => Ok(stream),
-            }
-        }
+            Self::Unix(stream) => return Ok(ClientStream::Unix(UnixStream::from_std(stream)?)),
+        };
+        let Some(tls) = tls.as_ref().and_then(Speaking::acceptor) else {
+            return Ok(ClientStream::Tcp(stream));
+        };
+        let agreed = timeout(HANDSHAKE, tls.accept(stream)).await;
+        let slow = || io::Error::new(io::ErrorKind::TimedOut, "TLS was not agreed on in time");
+        Ok(ClientStream::Tls(Box::new(agreed.map_err(|_| slow())??)))
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod credentials;
+mod dealer;
 pub(crate) mod descriptors;
 pub mod door;
 pub mod drain;

@@ -14,6 +14,9 @@ pub enum ServedProtocol {
 }
 
 impl ServedProtocol {
+    /// How many protocols there are.
+    pub(super) const COUNT: usize = 3;
+
     /// The name of the protocol in TLS (ALPN), if it has one.
     pub(super) fn in_tls(self) -> Option<&'static [u8]> {
         match self {

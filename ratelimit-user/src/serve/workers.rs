@@ -1,32 +1,35 @@
-//! Threads that answer. Each has a runtime of its own and takes connections from every socket: no connection goes from one thread to another.
+//! Threads that answer. Each has a runtime and connections of its own, which one more thread accepts and deals out. If all threads accepted from one socket,
+//! the one that wakes first would have most connections, and by the hash of `SO_REUSEPORT` a few connections are spread unevenly.
 
 use std::{
     future::pending,
     io,
     os::fd::OwnedFd,
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
+use tokio::{sync::mpsc::Receiver, task::JoinSet};
 
 use super::{
     check,
-    credentials::Credentials,
+    credentials::{Credentials, Token},
+    dealer::{Dealer, InHand},
     descriptors,
     door::Door,
     drain::{Drain, Draining},
     grpc::{self, rlqs::Quotas},
-    listener::{BACKLOG, Bound, ClientStream, Listener, Peer},
+    listener::{Accepted, BACKLOG, Bound, ClientStream, Listener, Peer},
     protocol::ServedProtocol,
     resp,
 };
 use crate::{
     config::OPERATORS_ARE_OTHERS,
     log,
-    places::{Common, ConnectionPlaces, Guest, PlaceRules},
+    places::{Common, ConnectionPlaces, Guest, Place, PlaceRules},
     policy::{Listen, ListenEndpoint, Policy},
     requests::decision_service::DecisionService,
     secret_file,
@@ -144,17 +147,31 @@ impl ServedSockets {
         let places = self.places(threads);
         self.credentials.clone().follow(Arc::clone(decisions))?;
         let drain = Drain::new(places.iter().map(|(_, places)| Arc::clone(places)).collect());
-        let sockets = Arc::new(self);
-        let start = |n: usize| {
-            let (sockets, decisions, gallery) =
-                (Arc::clone(&sockets), Arc::clone(decisions), gallery.clone());
-            let (places, draining, is_first) = (places.clone(), drain.subscribe(), n == 0);
+        let start = |name: String, work: Pin<Box<dyn Future<Output = ()> + Send>>| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            thread::Builder::new().name(format!("answers-{n}")).spawn(move || {
-                runtime.block_on(sockets.work(decisions, gallery, &places, draining, is_first))
-            })
+            thread::Builder::new().name(name).spawn(move || runtime.block_on(work))
         };
-        let threads = (0..threads).map(start).collect::<io::Result<_>>()?;
+        let Self { bound, credentials, certified, quotas, streams } = self;
+        // Operators show their token over HTTP. Where nobody listens for HTTP, there is no operator's token.
+        let has_http = bound.iter().any(|(protocol, _)| *protocol == ServedProtocol::Http);
+        let operator_token = credentials.operator_token.clone().filter(|_| has_http);
+        let mut dealer = Dealer::default();
+        let mut answer = |n: usize| {
+            let answering = Answering {
+                decisions: Arc::clone(decisions),
+                gallery: gallery.clone(),
+                credentials: credentials.clone(),
+                operator_token: operator_token.clone(),
+                certified,
+                quotas: Arc::clone(&quotas),
+                streams: Arc::clone(&streams),
+                draining: drain.subscribe(),
+            };
+            start(format!("answers-{n}"), Box::pin(answering.work(dealer.add())))
+        };
+        let mut threads = (0..threads).map(&mut answer).collect::<io::Result<Vec<_>>>()?;
+        let accepting = accept_all(bound, places, Arc::new(dealer), drain.subscribe());
+        threads.push(start("accepts".to_owned(), Box::pin(accepting))?);
         Ok(ServingThreads { threads, drain })
     }
 
@@ -178,66 +195,64 @@ impl ServedSockets {
         };
         protocols.into_iter().map(of).collect()
     }
+}
 
-    async fn work(
-        self: Arc<Self>,
-        decisions: Arc<DecisionService>,
-        gallery: Gallery,
-        places: &[(ServedProtocol, Arc<ConnectionPlaces>)],
-        draining: Draining,
-        is_first: bool,
-    ) {
-        let mut accepting = tokio::task::JoinSet::new();
-        if is_first {
-            for (_, places) in places {
-                tokio::spawn(Arc::clone(places).look_after());
-            }
-        }
-        // Operators show their token over HTTP. Where nobody listens for HTTP, there is no operator's token.
-        let has_http = self.bound.iter().any(|(protocol, _)| *protocol == ServedProtocol::Http);
-        for (protocol, bound) in &self.bound {
-            let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
-            // Registered with this thread's runtime; cloning a descriptor fails only where there are no more.
-            let Ok(listener) = bound.listener(self.credentials.speaking(*protocol)) else { continue };
-            let (decisions, places, token) =
-                (Arc::clone(&decisions), Arc::clone(places), self.credentials.token.clone());
-            let operator_token = self.credentials.operator_token.clone().filter(|_| has_http);
-            let gallery = gallery.clone();
-            let (quotas, certified) = (Arc::clone(&self.quotas), self.certified);
-            let streams = Arc::clone(&self.streams);
-            let leaving = draining.clone();
-            let draining = draining.clone();
-            let door = move |peer: Peer, guest: Arc<Guest>| {
-                let viewer_token = token.clone();
-                // A socket in the file system has rights instead of a token.
-                let token = token.clone().filter(|_| peer != Peer::Local);
-                let is_shown = certified || token.is_some() || peer == Peer::Local;
-                let (decisions, quotas) = (Arc::clone(&decisions), Arc::clone(&quotas));
-                let streams = Arc::clone(&streams);
-                let (operator_token, gallery) = (operator_token.clone(), Some(gallery.clone()));
-                let draining = draining.clone();
-                Door {
-                    decisions,
-                    token,
-                    viewer_token,
-                    operator_token,
-                    gallery,
-                    quotas,
-                    streams,
-                    peer,
-                    is_shown,
-                    guest,
-                    draining,
+/// A connection on its way to the thread that answers it.
+struct NewConnection {
+    protocol: ServedProtocol,
+    stream: Accepted,
+    peer: Peer,
+    place: Place,
+}
+
+/// What one thread answers with.
+struct Answering {
+    decisions: Arc<DecisionService>,
+    gallery: Gallery,
+    credentials: Credentials,
+    /// The token of operators, who show it over HTTP; none where nobody listens for HTTP.
+    operator_token: Option<Arc<Token>>,
+    certified: bool,
+    quotas: Arc<Quotas>,
+    streams: Arc<Common>,
+    draining: Draining,
+}
+
+impl Answering {
+    /// Answers the connections that the thread is dealt, for as long as the process lives.
+    async fn work(self, mut dealt: Receiver<(NewConnection, InHand)>) {
+        while let Some((NewConnection { protocol, stream, peer, place }, in_hand)) = dealt.recv().await {
+            let greeted = stream.greet(self.credentials.speaking(protocol));
+            let door = self.door(peer, Arc::clone(place.guest()));
+            place.host(async move {
+                if let Ok(stream) = greeted.await {
+                    converse(protocol, stream, door).await;
                 }
-            };
-            accepting.spawn(accept(listener, *protocol, places, leaving, door));
+                drop(in_hand);
+            });
         }
-        while accepting.join_next().await.is_some() {}
-        self.bound.iter().for_each(|(_, bound)| bound.close());
-        // The files of sockets go with the last thread's share, and the service does not end before that.
+        // The service ends when the last connection does: nothing else may look like one.
         drop(self);
-        drop(draining);
         pending().await
+    }
+
+    fn door(&self, peer: Peer, guest: Arc<Guest>) -> Door {
+        // A socket in the file system has rights instead of a token.
+        let token = self.credentials.token.clone().filter(|_| peer != Peer::Local);
+        let is_shown = self.certified || token.is_some() || peer == Peer::Local;
+        Door {
+            decisions: Arc::clone(&self.decisions),
+            token,
+            viewer_token: self.credentials.token.clone(),
+            operator_token: self.operator_token.clone(),
+            gallery: Some(self.gallery.clone()),
+            quotas: Arc::clone(&self.quotas),
+            streams: Arc::clone(&self.streams),
+            peer,
+            is_shown,
+            guest,
+            draining: self.draining.clone(),
+        }
     }
 }
 
@@ -259,24 +274,45 @@ fn rules(protocol: ServedProtocol, own: usize, all: usize) -> PlaceRules {
     PlaceRules { own, unproven: MAX_UNPROVEN.min(all / 2).max(1), first, idle, grace: GRACE }
 }
 
-/// Accepts connections until the service ends.
+/// Accepts connections on all sockets until the service ends, and closes the sockets then.
+async fn accept_all(
+    bound: Vec<(ServedProtocol, Bound)>,
+    places: Vec<(ServedProtocol, Arc<ConnectionPlaces>)>,
+    dealer: Arc<Dealer<NewConnection>>,
+    draining: Draining,
+) {
+    for (_, places) in &places {
+        tokio::spawn(Arc::clone(places).look_after());
+    }
+    let mut accepting = JoinSet::new();
+    for (protocol, bound) in &bound {
+        let Some((_, places)) = places.iter().find(|(of, _)| of == protocol) else { continue };
+        // Cloning a descriptor fails only where there are no more.
+        let Ok(listener) = bound.listener() else { continue };
+        let (places, dealer) = (Arc::clone(places), Arc::clone(&dealer));
+        accepting.spawn(accept(listener, *protocol, places, dealer, draining.clone()));
+    }
+    drop(dealer);
+    while accepting.join_next().await.is_some() {}
+    bound.iter().for_each(|(_, bound)| bound.close());
+    // The files of sockets go with these, and the service does not end before that.
+    drop(bound);
+    drop(draining);
+    pending().await
+}
+
+/// Accepts connections on one socket until the service ends.
 async fn accept(
     listener: Listener,
     protocol: ServedProtocol,
     places: Arc<ConnectionPlaces>,
+    dealer: Arc<Dealer<NewConnection>>,
     draining: Draining,
-    door: impl Fn(Peer, Arc<Guest>) -> Door,
 ) {
-    let host = async |stream, peer| {
+    let deal = async |stream, peer| {
         // Only now, when a caller is there, may somebody else lose a place for it.
         let place = places.enter().await;
-        let door = door(peer, Arc::clone(place.guest()));
-        let greeted = listener.greet(stream);
-        place.host(async move {
-            if let Ok(stream) = greeted.await {
-                converse(protocol, stream, door).await;
-            }
-        });
+        dealer.deal(protocol, NewConnection { protocol, stream, peer, place }).await;
     };
     let mut leaving = pin!(draining.begun());
     loop {
@@ -286,14 +322,14 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => host(stream, peer).await,
+            Ok((stream, peer)) => deal(stream, peer).await,
             Err(_) => tokio::time::sleep(BREATHER).await,
         }
     }
     // Callers that wait to be accepted have asked, too.
     for _ in 0..BACKLOG {
         let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { return };
-        host(stream, peer).await;
+        deal(stream, peer).await;
     }
 }
 

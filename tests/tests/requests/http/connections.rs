@@ -1,7 +1,7 @@
 //! Connections that nobody uses, or uses badly, and those beside them; how connections end.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     fs,
     io::{ErrorKind, Read as _, Write as _},
     net::TcpStream,
@@ -178,30 +178,32 @@ fn a_client_that_is_refused_with_a_body_asks_on() {
     assert_eq!(said, "401\n".repeat(40), "{}", String::from_utf8_lossy(&asked.stderr));
 }
 
-/// The descriptors that each thread of a service waits for, by its epoll instance.
-fn waited_for(service: &Service) -> BTreeMap<u32, usize> {
+/// The files that each thread of a service waits for, by the numbers of their inodes. An epoll instance may be open twice.
+fn waited_for(service: &Service) -> BTreeSet<BTreeSet<String>> {
     let process = format!("/proc/{}", service.pid());
-    let numbers = fs::read_dir(format!("{process}/fd")).expect("the service runs").flatten();
-    let numbers = numbers.filter_map(|file| file.file_name().to_str()?.parse().ok());
-    let count = |number: u32| {
-        let kind = fs::read_link(format!("{process}/fd/{number}")).ok()?;
-        let text = fs::read_to_string(format!("{process}/fdinfo/{number}")).ok()?;
-        kind.to_str()?.ends_with("[eventpoll]").then(|| (number, text.matches("tfd:").count()))
+    let of_instance = |file: fs::DirEntry| {
+        let kind = fs::read_link(file.path()).ok()?;
+        let name = file.file_name().into_string().ok()?;
+        let text = fs::read_to_string(format!("{process}/fdinfo/{name}")).ok()?;
+        let inode = |line: &str| Some(line.split_once("ino:")?.1.split_whitespace().next()?.to_owned());
+        let files = text.lines().filter(|line| line.starts_with("tfd:")).filter_map(inode);
+        kind.to_str()?.ends_with("[eventpoll]").then(|| files.collect())
     };
-    numbers.filter_map(count).collect()
+    let files = fs::read_dir(format!("{process}/fd")).expect("the service runs");
+    files.flatten().filter_map(of_instance).collect()
 }
 
 #[test]
 fn connections_are_spread_evenly_over_threads() {
     let service = Service::start(&format!("{POLICY}[requests]\nthreads = 4\n"));
+    let mut connections = Vec::new();
     for address in [service.http, service.grpc, service.resp] {
-        let before = waited_for(&service);
-        let connect = |_| TcpStream::connect(address).expect("connect");
-        let connections: Vec<TcpStream> = (0..32).map(connect).collect();
+        let before: BTreeSet<String> = waited_for(&service).into_iter().flatten().collect();
+        connections.extend((0..32).map(|_| TcpStream::connect(address).expect("connect")));
         let spread = wait_for("connections that threads have", || {
-            let more = waited_for(&service).into_iter().map(|(thread, now)| now - before[&thread]);
+            let more = waited_for(&service).into_iter().map(|thread| thread.difference(&before).count());
             let more: Vec<usize> = more.filter(|more| *more > 0).collect();
-            (more.iter().sum::<usize>() == connections.len()).then_some(more)
+            (more.iter().sum::<usize>() == 32).then_some(more)
         });
         assert_eq!(spread, [8; 4], "{address}");
     }
