@@ -169,10 +169,12 @@ impl StoreRecord {
             (free, limit.meter.more(words, now_us, limit.held_back))
         });
         // A refused request leaves no trace but the limits of its host.
+        let has_gone_back = time.ahead_us != self.time.ahead_us;
         let is_written = (spent && !ask.peek)
             || refunded
             || repeated.is_none()
             || has_lapsed
+            || has_gone_back
             || (self.is_stored && *is_news && !ask.peek);
         self.is_stored |= is_written;
         if is_written {

@@ -70,8 +70,8 @@ pub(super) async fn run(
 ) {
     let routes = || routes.lock().unwrap_or_else(PoisonError::into_inner);
     let mut waiting: BTreeMap<(Endpoint, bool), Vec<Leg>> = BTreeMap::new();
-    for call in 0..calls.len() {
-        let target = routes().route.target(&calls[call]);
+    for (call, asked) in calls.iter().enumerate() {
+        let target = routes().route.target(asked);
         match target {
             Ok(endpoint) => {
                 let leg =

@@ -78,19 +78,19 @@ end
 
 local function by_end(a, b) return a[1] < b[1] end
 
--- A record with nothing in it: states, out, wanted, rows, next, latest, rows that are in the record, the latest moment, by how much that is ahead of
--- the server's clock, of packets born, the server that has written it, limit in force, and of requests what hosts have told of its limits. Next is no
--- later than any row is due, and latest no earlier than any lease ends.
+-- A record with nothing in it: states, out, wanted, rows, next, latest, rows that are in the record, the latest moment that the record has seen, by how
+-- much that was ahead of the server's clock, of packets born, the server that wrote the record, limit in force, and of requests what hosts have told of
+-- its limits. Next is no later than any row is due, and latest no earlier than any lease ends.
 local STATES, OUT, WANTED, ROWS, NEXT, LATEST, HERE, SEEN, AHEAD, BORN, OF, IN_FORCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local LIMITS = BORN
 local function empty() return { {}, 0, 0, 0, 0, 0, {}, 0, 0 } end
 
--- Returns what time it is for a record.
+-- Returns what time it is for a record, and whether the server's clock has gone back, so that the record must be written for its time to go on.
 local function time_of(r)
   local behind = r[SEEN] - (clock + r[AHEAD])
-  if behind <= 0 then return clock + r[AHEAD] end
+  if behind <= 0 then return clock + r[AHEAD], false end
   if behind > STANDS then r[AHEAD] = r[AHEAD] + behind end
-  return r[SEEN]
+  return r[SEEN], behind > STANDS
 end
 
 local function is_elsewhere(r) return r[ROWS] * FIELDS > #r[HERE] end
@@ -322,7 +322,8 @@ if is_strict then
       r[STATES][1], r[BORN] = { born, said.c * said.b }, born
     end
     r[OF] = me
-    local now, state = time_of(r), r[STATES][1]
+    local now = time_of(r)
+    local state = r[STATES][1]
     -- For as long as leases can last that this server knows nothing of, it gives out nothing.
     local is_cold = now < r[BORN] + longest
     local ended = (r[ROWS] > 0 and r[NEXT] < now) and lapse(r, key, now) or {}
@@ -826,7 +827,7 @@ else
     local sequence, uses, holds, wanted, life, spend, reserved, patience, refund, age, peek = struct.unpack(ASK, packed)
     local stored = read(key)
     local r = stored or empty()
-    local now = time_of(r)
+    local now, has_gone_back = time_of(r)
     local limits, is_news = smallest(r, limits_of(packed), now)
     local states, log = {}, 0
     for n = 1, #limits do
@@ -921,7 +922,8 @@ else
     answers[at + 9], answers[at + 10] = had, heard
 
     -- A refused request leaves no trace but the limits of its host. The last possible charge is that of a lease that is written off.
-    if (spent and peek == 0) or refunded or not repeated or has_lapsed or (stored and is_news and peek == 0) then
+    local is_told = stored and is_news and peek == 0
+    if (spent and peek == 0) or refunded or not repeated or has_lapsed or has_gone_back or is_told then
       local lasts = max(r[LATEST] - now, 0) + limits.keeps + patience
       if limits.logs > 0 then make_set(key) end
       for n = 1, #limits do

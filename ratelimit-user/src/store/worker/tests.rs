@@ -111,7 +111,7 @@ impl Backend for Memory {
 
     async fn run_each(&self, calls: &[Call<'_>], until: Deadline, take: TakeAnswer<'_>) {
         let is_quick = |call: &Call<'_>| call.keys[0].starts_with(b"quick");
-        let answered = |call| self.refused().map_or_else(|| Ok(answer(call)), Err);
+        let answered = |call: &Call<'_>| self.refused().map_or_else(|| Ok(answer(call)), Err);
         for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_quick(call)) {
             take(at, answered(call));
         }
