@@ -147,6 +147,9 @@ impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
                 "lookup" => self.look_up(chain, data, &mut matching, depth),
                 "match" => matching.narrow_by_iptables(data),
                 "immediate" => {
+                    if let Some(register) = number(data, IMMEDIATE_REGISTER) {
+                        matching.registers.remove(&canonical(register));
+                    }
                     let to = find(data, IMMEDIATE_DATA).and_then(target_of);
                     if let Some(to) = to {
                         self.follow(&(chain.0, chain.1.clone(), to), &matching.ports.clone(), depth + 1);
@@ -312,6 +315,7 @@ impl Matching {
 
 const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
+const IMMEDIATE_REGISTER: u16 = 1;
 const IMMEDIATE_DATA: u16 = 2;
 /// The value in nested data.
 const VALUE: u16 = 1;

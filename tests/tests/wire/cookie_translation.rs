@@ -152,7 +152,7 @@ impl Detour {
 /// Puts a rule into a nat table, with another chain beside it.
 fn translate(wire: &Wire, rule: &str, other: &str) {
     let table = format!(
-        "table inet detour {{ chain other {{ {other}; }} chain prerouting {{ type nat hook prerouting priority dstnat; {rule}; }} }}"
+        "table inet detour {{ chain other {{ {other}; }}; chain prerouting {{ type nat hook prerouting priority dstnat; {rule}; }}; }}"
     );
     run(wire.on_edge("nft").arg(table));
 }
