@@ -111,7 +111,7 @@ impl AttackKind {
         refused: &BTreeMap<&'static str, Volume>,
         senders: Senders,
     ) -> bool {
-        if self == Self::Requests {
+        if matches!(self, Self::Requests | Self::UnusualRate) {
             return false;
         }
         let packets = by_kind(refused.iter().map(|(name, volume)| (*name, volume.packets)));

@@ -234,7 +234,8 @@ impl Ongoing {
         if is_open && now.kind != told.kind {
             news.push(format!("the attack is {}, not {}", now.kind.name(), told.kind.name()));
         }
-        if now.refused >= told.refused.max(threshold.per_second).saturating_mul(GROWTH) {
+        let has_refusals = told.kind != AttackKind::UnusualRate;
+        if has_refusals && now.refused >= told.refused.max(threshold.per_second).saturating_mul(GROWTH) {
             let unit = self.report.unit();
             news.push(format!("the attack grew from {} to {} {unit}/s refused", told.refused, now.refused));
         }

@@ -324,11 +324,8 @@ impl AttackReport {
             ..
         } = &self.summary;
         let (unit, why) = (self.unit(), self.ended_because.as_deref().unwrap_or_default());
-        let unusual = self
-            .summary
-            .unusual
-            .as_ref()
-            .map_or_else(String::new, |unusual| format!(", {}", unusual.words()));
+        let unusual =
+            self.summary.unusual.as_ref().map_or_else(String::new, |unusual| format!(", {}", unusual.peak()));
         format!(
             "attack {number} ended after {seconds} s: {} on {target}{unusual}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}",
             kind.name()

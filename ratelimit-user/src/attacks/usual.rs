@@ -1,6 +1,7 @@
 //! What usually passes to a target, learned while it passes, so that an attack that no limit refuses is recognised.
 //!
-//! A **level** is what [`REACHED`] of the last [`LOOKS`] looks reached: spikes of seconds do not count, and pauses of seconds do not hide a flood. A level is unusual above the bound, which is the largest of these:
+//! A **level** is what [`REACHED`] of the last [`LOOKS`] looks reached: spikes of seconds do not count, and pauses of seconds do not hide a flood. A level
+//! is unusual above the bound, which is the largest of these:
 //!
 //! | | |
 //! |---|---|
@@ -112,15 +113,20 @@ pub struct Unusual {
 }
 
 impl Unusual {
-    /// Returns what is unusual: `30010 packets/s pass, usual are up to 120 packets/s`.
+    /// Returns what is unusual: `30010 packets/s pass, usually at most 120 packets/s`.
     pub fn words(&self) -> String {
-        let Self { measure, peak_per_second, usual_per_second, .. } = self;
-        let verb = if *measure == UsualMeasure::NewSources { "come" } else { "pass" };
-        format!(
-            "{} {verb}, usual are up to {}",
-            measure.rate(*peak_per_second),
-            measure.rate(*usual_per_second)
-        )
+        let verb = if self.measure == UsualMeasure::NewSources { "come" } else { "pass" };
+        format!("{} {verb}, {}", self.measure.rate(self.peak_per_second), self.usually())
+    }
+
+    /// Returns what was unusual in an attack that may be over: `up to 30010 packets/s, usually at most 120 packets/s`.
+    pub fn peak(&self) -> String {
+        format!("up to {}, {}", self.measure.rate(self.peak_per_second), self.usually())
+    }
+
+    /// Returns what is usual: `usually at most 120 packets/s`.
+    pub fn usually(&self) -> String {
+        format!("usually at most {}", self.measure.rate(self.usual_per_second))
     }
 }
 

@@ -86,7 +86,7 @@ fn list(attacks: &[AttackSummary]) -> String {
             attack.refused_packets.to_string(),
             attack.peak_packets_per_second.to_string(),
             attack.target.unit().to_owned(),
-            attack.unusual.as_ref().map_or_else(String::new, Unusual::words),
+            attack.unusual.as_ref().map_or_else(String::new, Unusual::peak),
         ]
     };
     let rows: Vec<Vec<String>> = attacks.iter().map(row).collect();
@@ -116,8 +116,8 @@ fn text(report: &AttackReport) -> String {
     ];
     if let Some(unusual) = &report.summary.unusual {
         lines.push(format!(
-            "{} in {} s before; {}",
-            unusual.words(),
+            "{} in the {} s before; {}",
+            unusual.peak(),
             unusual.watched_seconds,
             unusual.advice
         ));

@@ -219,7 +219,7 @@ fn a_forged_flood_that_no_limit_refuses_is_told() {
     assert_answer(
         &edge.cli(&["status"]),
         0,
-        &["attack     elevated, ", words, " packets/s pass, usual are up to "],
+        &["attack     elevated, ", words, " packets/s pass, usually at most "],
     );
     assert_answer(&edge.cli(&["top", "--once"]), 0, &[words]);
     assert!(

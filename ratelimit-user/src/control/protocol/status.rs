@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attacks::{AttackKind, AttackNow, AttackTarget, Unusual},
+    attacks::{AttackKind, AttackNow, AttackTarget, Unusual, UsualMeasure},
     headroom::HeadroomReading,
     notify::NotifierStatus,
     policy::changes::PolicyChange,
@@ -227,8 +227,12 @@ pub struct ActiveAttack {
 impl ActiveAttack {
     /// Returns one sentence about the attack: `attack 7: one_source on service dns, is contained: ...`.
     pub fn words(&self) -> String {
-        let unusual =
-            self.unusual.as_ref().map_or_else(String::new, |unusual| format!(", {}", unusual.words()));
+        let unusual = match &self.unusual {
+            // What passes is in the words about the last second.
+            Some(unusual) if unusual.measure == UsualMeasure::Packets => format!(", {}", unusual.usually()),
+            Some(unusual) => format!(", {}", unusual.words()),
+            None => String::new(),
+        };
         let (kind, now) = (self.kind.name(), self.now.words(self.target.unit()));
         format!("attack {}: {kind} on {}, {now}{unusual}", self.number, self.target)
     }

@@ -323,7 +323,8 @@ mod tests {
         assert_eq!(text(&records.usual()), "[]");
         records.keep_usual(&usual);
         records.settle(LONG);
-        assert_eq!(text(&records.usual()), text(&usual));
+        let read: UsualLoads = serde_json::from_str(&text(&usual)).unwrap();
+        assert_eq!(text(&records.usual()), text(&read));
         let (_, reports, next) = AttackRecords::open(&dir.0);
         assert!(reports.is_empty() && next == 1, "it is no report");
         fs::write(dir.0.join(FOLDER).join(USUAL), b"damaged").unwrap();

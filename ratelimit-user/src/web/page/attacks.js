@@ -36,7 +36,7 @@ function course({ step_seconds: step, refused, passed }) {
 
 function unusual({ measure, peak_per_second: peak, usual_per_second: usual }) {
   const per = (value) => (measure === "bytes" ? bits(value * 8) : `${rate(value)} ${words(measure)}/s`);
-  return `${per(peak)}, usual are up to ${per(usual)}`;
+  return `${per(peak)}, usually at most ${per(usual)}`;
 }
 
 function told(one) {
