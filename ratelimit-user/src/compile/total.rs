@@ -16,7 +16,7 @@ const HELD_SHARE: u64 = 16;
 const RESERVED_SHARE: u64 = 4;
 
 /// The totals of the service at an index; an index behind all services gives the totals of the host.
-pub fn of(policy: &Policy, index: u32) -> &[Total; MAX_TOTALS] {
+pub(super) fn of(policy: &Policy, index: u32) -> &[Total; MAX_TOTALS] {
     policy.services.get(index as usize).map_or(&policy.host_totals, |service| &service.totals)
 }
 
