@@ -76,7 +76,7 @@ let charts = 0;
 
 /** The seconds between two marks of the time axis. */
 const STEPS = [10, 20, 30, 60, 120, 180, 300];
-const ago = (seconds) => (seconds % 60 ? `−${seconds} s` : `−${seconds / 60} min`);
+const ago = (seconds, step) => (step % 60 ? `−${seconds} s` : `−${seconds / 60} min`);
 
 /** One series above the other, each in a style: 0 passes, 1 is refused, 2 is answered. What is refused has hatching, and all lines differ, beside their colours. */
 export class StackedChart {
@@ -126,7 +126,7 @@ export class StackedChart {
     const step = STEPS.find((step) => ((width - left) * step) / seconds > 80) ?? 300;
     for (let at = 0; at <= seconds; at += step) {
       const anchor = at === 0 ? "end" : at === seconds ? "start" : "middle";
-      parts.push(svg("text", { x: x(now - at * 1000), y: height - 4, "text-anchor": anchor }, at ? ago(at) : "now"));
+      parts.push(svg("text", { x: x(now - at * 1000), y: height - 4, "text-anchor": anchor }, at ? ago(at, step) : "now"));
     }
     for (const piece of pieces(points)) {
       let base = piece.map(({ ms }) => [x(ms), y(0)]);
