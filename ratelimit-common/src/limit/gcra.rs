@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_word_from_before_a_change_is_settled_empty() {
-        let settled = |ahead| settled_q8(NOW_Q8 + ahead, 1_200, 1_000, NOW_Q8);
+        let settled = |ahead| settled_q8(NOW_Q8.wrapping_add(ahead), 1_200, 1_000, NOW_Q8);
         for ahead in [0, 1_000, 1_200, 1_200 + CLOCK_SKEW_Q8] {
             assert_eq!(settled(ahead), NOW_Q8 + ahead, "{ahead}");
         }

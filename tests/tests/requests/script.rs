@@ -281,7 +281,7 @@ impl Fleet<'_> {
         let mut served = [0; 2];
         let until_us = self.now_us + seconds * SECOND;
         while self.now_us < until_us {
-            self.now_us += 1_000;
+            self.now_us += 2_000;
             let first = self.rng.usize(..2);
             for host in [first, 1 - first] {
                 let ask = Ask { spend: 1, ..Ask::default() };

@@ -81,7 +81,7 @@ fn another_algorithm_and_number_there_and_back_hands_out_nothing() {
     for other in ALGORITHMS {
         for algorithm in ALGORITHMS.iter().filter(|algorithm| **algorithm != other) {
             let lists = [12, 3, 12].map(|amount| {
-                api(&[&format!("{amount}/hour{}", if amount == 3 { other } else { algorithm })])
+                api(&[&format!("{amount}/hour{}", if amount == 3 { other } else { *algorithm })])
             });
             let [large, small, again] = served(&lists)[..] else { unreachable!("three policies") };
             assert_eq!((large, small), (12, 0), "{algorithm} and{other}");
@@ -92,7 +92,8 @@ fn another_algorithm_and_number_there_and_back_hands_out_nothing() {
 
 /// How many requests a user has left.
 fn peeked(engine: &Engine, request: &Request<'_>, now_us: u64) -> u64 {
-    engine.peek(&engine.rules(), request, now_us).unwrap().limit.unwrap().remaining
+    let rules = engine.rules();
+    engine.peek(&rules, request, now_us).unwrap().limit.unwrap().remaining
 }
 
 #[test]
