@@ -189,7 +189,7 @@ fn a_flood_is_an_attack_with_a_report_a_message_and_a_metric_and_kill_9_does_not
 
 #[test]
 fn a_forged_flood_that_no_limit_refuses_is_told() {
-    let edge = Edge::new();
+    let edge = edge_with_sources(&[BAD]);
     let (port, heard) = server(&edge);
     let daemon = edge.start(&format!(
         "[source]\nlimits = [\"2000 packets/s burst 4000\", \"100 syns/s burst 200\"]\n\
