@@ -127,10 +127,10 @@ impl Host {
         self.conditions.follow_arrivals(maps, policy)
     }
 
-    /// Recognises attacks by the counters. Called once a second; the counters are read without the lock of the host.
-    pub(super) fn observe_attacks(&mut self, tallied: Tallied) {
+    /// Recognises attacks by the counters, which were read at `read`. Called once a second; the counters are read without the lock of the host.
+    pub(super) fn observe_attacks(&mut self, tallied: Tallied, read: Instant) {
         let flood = self.attack.watch.attack_state() == AttackState::Flood;
-        self.attacks.observe(tallied, flood, self.in_force.policy());
+        self.attacks.observe((tallied, read), flood, self.in_force.policy());
         self.attack.follow(self.attacks.is_any_ongoing());
     }
 

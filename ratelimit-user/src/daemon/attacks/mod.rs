@@ -110,16 +110,16 @@ impl Attacks {
     }
 
     /// Takes in the counters. Called once a second.
-    pub(super) fn observe(&mut self, tallied: Tallied, flood: bool, policy: &Policy) {
+    pub(super) fn observe(&mut self, (tallied, read): (Tallied, Instant), flood: bool, policy: &Policy) {
         self.notifications.follow(policy.notifiers());
-        let now = Instant::now();
-        let Some((before, then)) = self.before.replace((tallied, now)) else { return };
-        let span_ms = now.duration_since(then).as_millis().max(1) as u64;
+        let Some((before, then)) = self.before.replace((tallied, read)) else { return };
+        let span_ms = read.duration_since(then).as_millis().max(1) as u64;
         let loads = self.before.as_ref().map(|(tallied, _)| tallied.since(&before)).unwrap_or_default();
         let glance = Glance { unix_ms: self.now_ms(), span_ms, loads, flood };
         for news in self.detector.observe(&glance, policy.attacks()) {
             self.take_in(&news, glance.unix_ms);
         }
+        let now = Instant::now();
         if now.duration_since(self.kept) >= KEEP_EVERY {
             self.keep_ongoing();
             self.kept = now;
@@ -267,8 +267,32 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use ratelimit_common::abi::{Counter, Reason, counter::Fate};
+
     use super::*;
-    use crate::attacks::tests::report;
+    use crate::{
+        attacks::tests::report,
+        config,
+        daemon::state::replacement::tests::Dir,
+        notify::FromHere,
+        stats::{Count, ledger::Counted},
+    };
+
+    #[test]
+    fn rates_are_over_the_time_between_two_readings() {
+        let dir = Dir::new("attack-rates");
+        let policy = config::parse("[source]\nlimits = [\"10 packets/s\"]\n", "policy.toml").unwrap().policy;
+        let mut attacks = Attacks::open(&dir.0, &policy, Arc::new(FromHere)).unwrap();
+        let start = Instant::now();
+        for second in 0..7 {
+            let counter = Counter { packets: 30_000 * second, bytes: 0 };
+            let count = Count { service: 0, reason: Reason::Conforming, fate: Fate::Decided, counter };
+            let tallied = Tallied::new(&Counted { counts: vec![count], ..Counted::default() }, &[]);
+            attacks.observe((tallied, start + Duration::from_secs(second)), false, &policy);
+        }
+        let unusual = attacks.list()[0].unusual.clone().unwrap();
+        assert_eq!(unusual.peak_per_second, 30_000, "however soon they are compared");
+    }
 
     #[test]
     fn many_small_attacks_do_not_make_a_large_one_forgotten() {

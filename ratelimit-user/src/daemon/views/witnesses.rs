@@ -1,6 +1,10 @@
 //! Feeds the detector of attacks: counters once a second, and samples of packets while there is an attack or one is about to begin.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ratelimit_common::abi::{Event, Reason, Verdict, counter::Fate};
 use tokio::{
@@ -39,14 +43,16 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
             decisions.into_iter().map(|count| (count.api, count.outcome, count.decisions)).collect();
         let look = beside(move || {
             let counted = meters.counted()?;
+            // The look ends here: what follows may wait for a CPU or a lock.
+            let read = Instant::now();
             let then = counters_then(&Snapshot::of(&counted), &decisions);
-            Ok((Tallied::new(&counted, &decisions).with_new_sources(new_sources?), then))
+            Ok((Tallied::new(&counted, &decisions).with_new_sources(new_sources?), then, read))
         });
         match look.await {
-            Ok((tallied, then)) => {
+            Ok((tallied, then, read)) => {
                 let mut host = cell.host();
                 host.history.observe(then);
-                host.observe_attacks(tallied);
+                host.observe_attacks(tallied, read);
             }
             Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
         }
