@@ -133,11 +133,11 @@ impl Unusual {
 impl Unusual {
     /// Returns what can be done about it. `source` is the one that sends most, if there is one.
     pub(super) fn advise(&self, target: &AttackTarget, source: Option<String>) -> String {
-        let bound = match self.measure {
-            UsualMeasure::Packets | UsualMeasure::Bytes => self.measure.rate(self.begin_per_second),
-            UsualMeasure::NewSources => {
-                UsualMeasure::Packets.rate(self.begin_per_second.saturating_mul(PER_SOURCE))
-            }
+        // Below the bound, so that what passes under the total is not unusual again.
+        let total = self.begin_per_second / 5 * 4;
+        let total = match self.measure {
+            UsualMeasure::Packets | UsualMeasure::Bytes => self.measure.rate(total),
+            UsualMeasure::NewSources => UsualMeasure::Packets.rate(total.saturating_mul(PER_SOURCE)),
         };
         let table = match target {
             AttackTarget::Service(name) => format!("of [[service]] {name:?}"),
@@ -146,7 +146,7 @@ impl Unusual {
         let block = source.map_or_else(String::new, |source| {
             format!("most is from {source}: ratelimit block add {source}; ")
         });
-        format!("{block}total = [\"{bound}\"] {table} bounds it")
+        format!("{block}total = [\"{total}\"] {table} bounds it")
     }
 }
 

@@ -214,7 +214,7 @@ fn a_forged_flood_that_no_limit_refuses_is_told() {
         "{body}"
     );
     assert!(unusual["peak_per_second"].as_u64() > Some(15_000), "{body}");
-    assert_eq!(unusual["advice"], "total = [\"10000 packets/s\"] of [host] bounds it", "{body}");
+    assert_eq!(unusual["advice"], "total = [\"8000 packets/s\"] of [host] bounds it", "{body}");
     let words = "attack 1: unusual_rate on the host, goes on: ";
     assert_answer(
         &edge.cli(&["status"]),
@@ -248,7 +248,7 @@ fn a_forged_flood_that_no_limit_refuses_is_told() {
     edge.write_policy(
         &fs::read_to_string(edge.policy())
             .unwrap()
-            .replace("[attacks]", "[host]\ntotal = [\"10000 packets/s\"]\n[attacks]"),
+            .replace("[attacks]", "[host]\ntotal = [\"8000 packets/s\"]\n[attacks]"),
     );
     daemon.signal("HUP");
     daemon.wait_for_log("attack 1 changed: ");

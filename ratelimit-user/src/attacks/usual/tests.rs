@@ -98,7 +98,7 @@ fn an_unrefused_flood_on_a_cold_host_is_an_attack() {
     assert_eq!(
         report.begun(),
         "attack 1 began: unusual_rate on the host, 30000 packets/s pass, usually at most 120 packets/s; \
-         total = [\"10000 packets/s\"] of [host] bounds it"
+         total = [\"8000 packets/s\"] of [host] bounds it"
     );
     assert_eq!((report.begin_unix_ms, report.passed_packets), (day.unix_ms - 5_000, 150_000));
     assert!(!report.summary.now.contained && day.pass(600, 30_000).is_empty());
@@ -143,7 +143,7 @@ fn large_packets_and_new_sources_are_unusual_too() {
     let news: Vec<_> = (0..5).flat_map(|_| day.second(&[(HOST, passing(9_500, 1_400))])).collect();
     let report = news[0].report();
     assert!(report.begun().contains("107 Mbit/s pass, usually at most "), "{}", report.begun());
-    assert!(report.begun().ends_with("total = [\"100 Mbit/s\"] of [host] bounds it"), "{}", report.begun());
+    assert!(report.begun().ends_with("total = [\"80 Mbit/s\"] of [host] bounds it"), "{}", report.begun());
     let mut day = Day::new();
     day.pass(600, 500);
     let newcomers = Load { new_sources: 3_000, ..passing(6_000, 100) };
