@@ -536,7 +536,7 @@ fn in_shell(edge: &Edge, words: &[&str]) -> Command {
 fn furnish(edge: &Edge, policy: &str) {
     program(edge, &edge.dir().join("bin"));
     capture(edge.dir());
-    for file in ["new.toml", "enforce.toml"] {
+    for file in ["new.toml", "now.toml", "enforce.toml"] {
         fs::write(edge.dir().join(file), policy.replace("5000 packets/s", "4000 packets/s")).unwrap();
     }
     let users = edge.dir().join("root/usr/lib/sysusers.d");
