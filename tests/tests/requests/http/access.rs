@@ -63,7 +63,7 @@ fn whoever_has_no_token_gets_no_answer_but_that_the_service_lives() {
         let challenge = (status == 401).then_some("Bearer");
         assert_eq!(reply.field("www-authenticate"), challenge, "{shown:?}");
     }
-    assert_eq!(client.post("/v1/reset", "{\"user\":\"ann\",\"api\":\"a\"}").status, 401);
+    assert_eq!(service.post("/v1/reset", "{\"user\":\"ann\",\"api\":\"a\"}").status, 401);
     assert_eq!(client.get("/healthz").status, 200);
     // Rights to the socket's file are enough.
     let stream = UnixStream::connect(service.http_socket()).expect("connect");
@@ -84,7 +84,7 @@ fn nothing_is_changed_for_who_is_just_on_this_host_nor_for_a_page_in_a_browser()
     let question = "{\"user\":\"ann\",\"api\":\"a\"}";
     assert_eq!(client.get("/v1/check?user=ann&api=a&cost=5").status, 200);
     for path in ["/v1/reset", "/v1/refund"] {
-        let reply = client.post(path, question);
+        let reply = service.post(path, question);
         let detail = reply.json()["detail"].to_string();
         assert_eq!(reply.status, 403, "{path}: {detail}");
         assert!(detail.contains("name a token_file in [listen]"), "{path}: {detail}");
