@@ -323,11 +323,23 @@ pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet) -> Proof {
     Proof::from_code(segment_proof(ctx.ctx, family, packet.network_at as u32, packet.transport_at as u32))
 }
 
-/// What the segment at two offsets can show. A function of its own, which reads the segment again: what a lookup needs on the
-/// stack does not fit beside what limits need.
+/// What the segment at two offsets can show. A function of its own, because arguments that are kept for a second call take stack that `prove` does not have.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, transport_at: u32) -> u32 {
+    let proof = socket_proof(ctx, family, network_at, transport_at);
+    // A listener at any address is found for a packet that is forwarded too, and never gets it.
+    if proof == Proof::Nothing as u32 && is_forwarded(ctx, family, network_at) != 0 {
+        return Proof::Elsewhere as u32;
+    }
+    proof
+}
+
+/// What the socket of the segment at two offsets says. A function of its own, which reads the segment again: what a lookup needs on the
+/// stack does not fit beside what limits need.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn socket_proof(ctx: *mut xdp_md, family: u32, network_at: u32, transport_at: u32) -> u32 {
     let family = if family == Family::V4 as u32 { Family::V4 } else { Family::V6 };
     let (network_at, transport_at) = (network_at as usize & MAX_OFFSET, transport_at as usize & MAX_OFFSET);
     let ctx = XdpContext::new(ctx);

@@ -60,7 +60,7 @@ pub struct Issued {
 pub trait Sockets: Wire {
     /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel refuses to issue one.
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
-    /// What a segment can show: that it belongs to a connection, or opens one.
+    /// What a segment can show: that it belongs to a connection, or opens one, or that it is for no socket of this host.
     fn prove(&self, packet: &Packet) -> Proof;
     /// Whether the host forwards a packet to this destination: a listener at any address would be found, and would never get it.
     fn forwards(&self, packet: &Packet) -> bool;
@@ -132,15 +132,7 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let frame = &wire.reread(frame);
     let len = frame.len();
     // A SYN shows nothing, even if its addresses and ports belong to a connection.
-    let proof = match packet.transport {
-        Transport::TCP_SYN => Proof::Handshake,
-        _ => match wire.prove(&packet) {
-            Proof::Nothing if context.otherwise == Reason::CookieInvalid && wire.forwards(&packet) => {
-                Proof::Elsewhere
-            }
-            proof => proof,
-        },
-    };
+    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&packet) };
     // A cookie opens a connection, so the packet is charged as the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
     // Forgotten again: the lookup has a path for each family and each kind of socket, and the verifier would follow the rest along each.

@@ -364,7 +364,10 @@ impl Sockets for TestHost {
     }
 
     fn prove(&self, _: &Packet) -> Proof {
-        self.proof.get()
+        match self.proof.get() {
+            Proof::Nothing if self.forwards => Proof::Elsewhere,
+            proof => proof,
+        }
     }
 
     fn forwards(&self, _: &Packet) -> bool {

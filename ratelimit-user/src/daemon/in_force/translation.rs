@@ -20,7 +20,7 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A look may take this share of the time: where there are very many rules or connections, there are fewer looks.
 const SHARE: u32 = 50;
-/// How long a port counts as translated after a connection was. Connections that outlive their rule are not cut off.
+/// How long a port counts as translated after a connection was. Without connections for a while, what translates them is still there.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// What the host translates, as far as it was seen.
