@@ -11,7 +11,7 @@ use std::{
 use ratelimit_tests::redis::{Options, Redis, RedisCluster};
 use ratelimit_user::requests::{Outcome, Request, asking::Asking, decision_service::DecisionService};
 
-use super::hosts;
+use super::{block_on, hosts};
 
 /// Requests that one host asks about at once.
 const CLIENTS: usize = 20;
@@ -91,29 +91,55 @@ async fn at_once(hosts: &[Arc<DecisionService>], times: usize, user: &str, path:
     answers
 }
 
-fn run<R>(task: impl Future<Output = R>) -> R {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+/// Plays rounds, each with its own number. Where a server of the store was late or away, hosts have decided by themselves, and the round says nothing.
+async fn play(hosts: &[Arc<DecisionService>], round: impl AsyncFn(usize) -> Result<(), String>) {
+    let unanswered = || {
+        let of = |host: &Arc<DecisionService>| {
+            let store = host.store().unwrap();
+            store.counts().1 + store.condition().away as u64
+        };
+        hosts.iter().map(of).sum::<u64>()
+    };
+    let mut rounds = 0;
+    for n in 0..10 {
+        let before = unanswered();
+        let found = round(n).await;
+        if unanswered() == before {
+            found.unwrap_or_else(|why| panic!("round {n}: {why}"));
+            rounds += 1;
+        }
+    }
+    assert!(rounds > 0, "the store was late in every round");
+}
+
+/// Whether all of these were served; the sentence tells those that were not.
+fn all_served(answers: &[Outcome]) -> Result<(), String> {
+    let refused: Vec<_> = answers.iter().filter(|outcome| !outcome.is_served()).collect();
+    match refused.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} of {}: {refused:?}", answers.len())),
+    }
 }
 
 /// While a path that is full is asked for all the time, another path of this user gets all of its units, and no refusal names a time at which it is not true.
 fn a_full_path_costs_other_paths_nothing(url: &str) {
     let hosts = hosts(3, &policy(url, "[\"path\", \"user\"]"));
-    run(async {
-        for round in 0..10 {
-            let user = format!("user{round}");
-            let flood = Flood::begin(&hosts, &user, "full");
-            flood.has_served(OF_PATH).await;
-            let others = at_once(&hosts, OF_PATH as usize, &user, "other").await;
-            let refused: Vec<_> = others.iter().filter(|outcome| !outcome.is_served()).collect();
-            assert!(refused.is_empty(), "round {round}: {} of {OF_PATH}: {refused:?}", refused.len());
-            let more = at_once(&hosts, 6, &user, "third").await;
-            let is_true = |outcome: &Outcome| {
-                matches!(outcome, Outcome::Refused { retry_us: Some(80_000_000..=180_000_000) })
-            };
-            assert!(more.iter().all(is_true), "the plan has one unit in 90 s: {more:?}");
-            assert_eq!(flood.end().await, OF_PATH, "round {round}");
+    block_on(play(&hosts, async |n| {
+        let user = format!("user{n}");
+        let flood = Flood::begin(&hosts, &user, "full");
+        flood.has_served(OF_PATH).await;
+        let others = at_once(&hosts, OF_PATH as usize, &user, "other").await;
+        let more = at_once(&hosts, 6, &user, "third").await;
+        let full = flood.end().await;
+        all_served(&others)?;
+        let is_true = |outcome: &Outcome| {
+            matches!(outcome, Outcome::Refused { retry_us: Some(80_000_000..=180_000_000) })
+        };
+        match more.iter().all(is_true) && full == OF_PATH {
+            true => Ok(()),
+            false => Err(format!("{full} of the full path; the plan has one unit in 90 s: {more:?}")),
         }
-    });
+    }));
 }
 
 #[test]
@@ -132,19 +158,16 @@ fn full_paths_cost_others_nothing_on_one_server() {
 fn users_without_units_cost_a_common_path_nothing() {
     let cluster = RedisCluster::new();
     let hosts = hosts(3, &policy(&cluster.url(), "[\"path\"]"));
-    run(async {
-        for round in 0..10 {
-            let (spent, other) = (format!("spent{round}"), format!("other{round}"));
-            let path = |name: &str| format!("{name}{round}");
-            for full in ["one", "two"] {
-                let served = at_once(&hosts, OF_PATH as usize, &spent, &path(full)).await;
-                assert!(served.iter().all(|outcome| outcome.is_served()), "round {round}: {served:?}");
-            }
-            let flood = Flood::begin(&hosts, &spent, &path("common"));
-            let others = at_once(&hosts, OF_PATH as usize, &other, &path("common")).await;
-            let refused: Vec<_> = others.iter().filter(|outcome| !outcome.is_served()).collect();
-            assert!(refused.is_empty(), "round {round}: {} of {OF_PATH}: {refused:?}", refused.len());
-            assert_eq!(flood.end().await, 0, "round {round}");
+    block_on(play(&hosts, async |n| {
+        let (spent, other) = (format!("spent{n}"), format!("other{n}"));
+        for full in ["one", "two"] {
+            all_served(&at_once(&hosts, OF_PATH as usize, &spent, &format!("{full}{n}")).await)?;
         }
-    });
+        let common = format!("common{n}");
+        let flood = Flood::begin(&hosts, &spent, &common);
+        let others = at_once(&hosts, OF_PATH as usize, &other, &common).await;
+        let served = flood.end().await;
+        all_served(&others)?;
+        if served == 0 { Ok(()) } else { Err(format!("{served} of a user who has none left")) }
+    }));
 }
