@@ -330,9 +330,9 @@ fn what_is_above_its_limit_waits_or_is_marked_where_the_policy_says_so() {
     assert_eq!(&marked.request_headers_to_add[0].key[..], b"x-ratelimit-priority");
 
     let slow = asked(vec![descriptor(&[("api", "slow"), ("user", "ann")])]);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     for _ in 0..3 {
         assert_eq!(codes(&ask(&mut client, &slow).expect("an answer")).0, LimitCode::Ok);
     }
-    assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "two of three wait half a second each");
+    assert!(begun.elapsed() >= Duration::from_millis(900), "two of three wait half a second each");
 }
