@@ -10,8 +10,8 @@ use aya::maps::{Map, MapData, PerCpuArray};
 use ratelimit_common::abi::{
     Counter, Reason,
     counter::{Fate, SERVICE_SLOTS, slot},
-    service::MAX_SERVICES,
     names,
+    service::MAX_SERVICES,
 };
 
 use crate::netns::Wire;
@@ -90,8 +90,7 @@ impl PacketCounters {
             let rows = || (0..SERVICES).chain([MAX_SERVICES as u32]);
             let slots = rows().flat_map(|row| row * SERVICE_SLOTS..(row + 1) * SERVICE_SLOTS);
             judged += slots.map(packets).sum::<u64>();
-            unlimited +=
-                rows().map(|row| packets(slot(row, Reason::Unlimited, Fate::Decided))).sum::<u64>();
+            unlimited += rows().map(|row| packets(slot(row, Reason::Unlimited, Fate::Decided))).sum::<u64>();
         }
         Balance { received: self.gone + here, judged, unlimited }
     }
