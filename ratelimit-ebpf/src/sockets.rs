@@ -190,10 +190,10 @@ impl Socket {
     }
 }
 
-/// What a segment can show about its sender.
+/// What a segment can show about its sender; `None` if it is for no socket of this host.
 #[inline(always)]
-pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
-    let Some(socket) = Socket::of(ctx, segment) else { return Proof::Elsewhere };
+pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Option<Proof> {
+    let socket = Socket::of(ctx, segment)?;
     let proof = if !socket.listens() {
         if socket.is_handshake() { Proof::Handshake } else { Proof::Connection }
     } else if socket.accepts(segment) {
@@ -202,7 +202,7 @@ pub(crate) fn proof(ctx: &XdpContext, segment: &Segment) -> Proof {
         Proof::Nothing
     };
     socket.release();
-    proof
+    Some(proof)
 }
 
 /// Whether the kernel forwards packets with these addresses, or refuses to. It looks up the routes that it would look up itself; where the interface does not

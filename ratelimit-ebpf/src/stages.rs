@@ -318,22 +318,33 @@ fn note_frame(link: Link, ctx: &XdpContext, cpu: *mut Cpu, now_ns: u64) -> u32 {
 
 /// What a segment can show about its sender.
 #[inline(always)]
-pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet) -> Proof {
+pub(crate) fn proof_of(ctx: &XdpContext, packet: &Packet, otherwise: Reason) -> Proof {
+    let (network_at, transport_at) = (packet.network_at as u32, packet.transport_at as u32);
     let family = packet.source.family as u32;
-    Proof::from_code(segment_proof(ctx.ctx, family, packet.network_at as u32, packet.transport_at as u32))
+    Proof::from_code(segment_proof(ctx.ctx, family, network_at, transport_at, otherwise as u32))
 }
 
 /// What the segment at two offsets can show. A function of its own, because arguments that are kept for a second call take stack that `prove` does not have.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn segment_proof(ctx: *mut xdp_md, family: u32, network_at: u32, transport_at: u32) -> u32 {
+extern "C" fn segment_proof(
+    ctx: *mut xdp_md,
+    family: u32,
+    network_at: u32,
+    transport_at: u32,
+    otherwise: u32,
+) -> u32 {
     let proof = socket_proof(ctx, family, network_at, transport_at);
     // A listener at any address is found for a packet that is forwarded too, and never gets it.
-    if proof == Proof::Nothing as u32 && is_forwarded(ctx, family, network_at) != 0 {
-        return Proof::Elsewhere as u32;
+    let is_unproven = proof == Proof::Nothing as u32;
+    if proof == NO_SOCKET || is_unproven && is_forwarded(ctx, family, network_at) != 0 {
+        return Proof::elsewhere(Reason::from_code(otherwise)) as u32;
     }
     proof
 }
+
+/// Stands for a proof where there is no socket.
+const NO_SOCKET: u32 = u32::MAX;
 
 /// What the socket of the segment at two offsets says. A function of its own, which reads the segment again: what a lookup needs on the
 /// stack does not fit beside what limits need.
@@ -345,7 +356,7 @@ extern "C" fn socket_proof(ctx: *mut xdp_md, family: u32, network_at: u32, trans
     let ctx = XdpContext::new(ctx);
     // The offsets of the headers are known, so the kind of link does not matter.
     match Segment::at(&Frame::of_context(Link::Ethernet, &ctx), family, network_at, transport_at) {
-        Some(segment) => sockets::proof(&ctx, &segment) as u32,
+        Some(segment) => sockets::proof(&ctx, &segment).map_or(NO_SOCKET, |proof| proof as u32),
         None => Proof::Nothing as u32,
     }
 }

@@ -1,6 +1,7 @@
 //! What replies need of the kernel: the frame for writing, and for cookies sockets and the interface's MTU.
 
 use aya_ebpf::programs::XdpContext;
+use ratelimit_common::abi::Reason;
 use ratelimit_ebpf::{
     cookie::{Issued, Proof, Sockets},
     frame::{Canvas, Frame},
@@ -51,8 +52,8 @@ impl Sockets for Kernel<'_> {
     }
 
     #[inline(always)]
-    fn prove(&self, packet: &Packet) -> Proof {
-        stages::proof_of(self.ctx, packet)
+    fn prove(&self, packet: &Packet, otherwise: Reason) -> Proof {
+        stages::proof_of(self.ctx, packet, otherwise)
     }
 
     #[inline(always)]

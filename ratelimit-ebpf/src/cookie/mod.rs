@@ -61,7 +61,8 @@ pub trait Sockets: Wire {
     /// The listener's cookie for a SYN; `None` if nobody listens, or the kernel refuses to issue one.
     fn issue(&self, syn: &Segment, mss: u16) -> Option<Issued>;
     /// What a segment can show: that it belongs to a connection, or opens one, or that it is for no socket of this host.
-    fn prove(&self, packet: &Packet) -> Proof;
+    /// The packet is refused with the reason `otherwise` if it shows nothing.
+    fn prove(&self, packet: &Packet, otherwise: Reason) -> Proof;
     /// Whether the host forwards a packet to this destination: a listener at any address would be found, and would never get it.
     fn forwards(&self, packet: &Packet) -> bool;
     /// The MTU of the interface.
@@ -132,7 +133,10 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let frame = &wire.reread(frame);
     let len = frame.len();
     // A SYN shows nothing, even if its addresses and ports belong to a connection.
-    let proof = if packet.transport == Transport::TCP_SYN { Proof::Handshake } else { wire.prove(&packet) };
+    let proof = match packet.transport {
+        Transport::TCP_SYN => Proof::Handshake,
+        _ => wire.prove(&packet, context.otherwise),
+    };
     // A cookie opens a connection, so the packet is charged as the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
     // Forgotten again: the lookup has a path for each family and each kind of socket, and the verifier would follow the rest along each.
@@ -140,7 +144,7 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     let packet =
         Packet { transport, service: context.service as u16, user: context.user, ..packet }.forgotten(len);
     let now_ns = tables.now_ns(Clock::Coarse);
-    if !proof.leaves_it_to_limits(context.otherwise) {
+    if proof == Proof::Nothing {
         let refused = (&packet, Sender::key_of(policy, packet.source));
         limit::report_unasked(tables, policy, refused, len, now_ns, context.otherwise);
         return context.otherwise;

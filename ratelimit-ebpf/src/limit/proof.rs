@@ -14,8 +14,6 @@ pub enum Proof {
     Connection = 2,
     /// The segment carries a cookie of this host, and opens a connection.
     Cookie = 3,
-    /// The segment is for no socket of this host, so it has nothing to show here: the host forwards it, translates its destination, or answers with a reset.
-    Elsewhere = 4,
 }
 
 impl Proof {
@@ -26,19 +24,15 @@ impl Proof {
             1 => Self::Handshake,
             2 => Self::Connection,
             3 => Self::Cookie,
-            4 => Self::Elsewhere,
             _ => Self::Nothing,
         }
     }
 
-    /// Whether the limits decide about the segment. Otherwise it is refused with the reason `otherwise`, for which it was asked for a proof.
+    /// What a segment shows that is for no socket of this host: the host forwards it, translates its destination, or answers with a reset. Where it was
+    /// asked because SYNs are answered with cookies, it counts as part of a handshake and the limits decide; a limit that refused it still does.
     #[inline(always)]
-    pub(crate) fn leaves_it_to_limits(self, otherwise: Reason) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Elsewhere => otherwise == Reason::CookieInvalid,
-            Self::Handshake | Self::Connection | Self::Cookie => true,
-        }
+    pub fn elsewhere(otherwise: Reason) -> Self {
+        if otherwise == Reason::CookieInvalid { Self::Handshake } else { Self::Nothing }
     }
 
     /// Whether nobody can forge the proof.

@@ -363,9 +363,9 @@ impl Sockets for TestHost {
         self.issued
     }
 
-    fn prove(&self, _: &Packet) -> Proof {
+    fn prove(&self, _: &Packet, otherwise: Reason) -> Proof {
         match self.proof.get() {
-            Proof::Nothing if self.forwards => Proof::Elsewhere,
+            Proof::Nothing if self.forwards => Proof::elsewhere(otherwise),
             proof => proof,
         }
     }

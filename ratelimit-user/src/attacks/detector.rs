@@ -20,7 +20,7 @@ use std::{
 use super::{
     AttackKind, AttackReport, AttackTarget, Load,
     load::per_second,
-    ongoing::{Arrived, Course, Look, Ongoing},
+    ongoing::{Arrived, Course, Look, Ongoing, Threshold},
     usual::{UsualLoads, UsualLook},
     witness::Witness,
 };
@@ -344,34 +344,6 @@ impl Calm {
         self.passed += (per_second(load.passed.packets, span_ms) as f64 - self.passed) * weight;
         self.blocked += (per_second(load.blocked.packets, span_ms) as f64 - self.blocked) * weight;
         self.looks = self.looks.saturating_add(1);
-    }
-}
-
-/// The thresholds of one target that its load is compared with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Threshold {
-    pub(super) per_second: u64,
-    flood: bool,
-}
-
-impl Threshold {
-    fn of(target: &AttackTarget, policy: &AttackPolicy, flood: bool) -> Self {
-        match target {
-            AttackTarget::Api(_) => Self { per_second: policy.begin_requests(), flood: false },
-            AttackTarget::Host | AttackTarget::Service(_) => Self { per_second: policy.begin(), flood },
-        }
-    }
-
-    pub(super) fn is_crossed(self, load: &Load, span_ms: u64) -> bool {
-        let refused = load.all_refused().packets;
-        let is_large_part = self.flood || refused.saturating_mul(4) >= load.passed.packets;
-        per_second(refused, span_ms) >= self.per_second && is_large_part
-    }
-
-    /// Whether an attack goes on: half of the refused packets per second that begin an attack keep it going.
-    pub(super) fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
-        let is_large_part = self.flood || refused.saturating_mul(8) >= passed;
-        per_second(refused, span_ms).saturating_mul(2) >= self.per_second && is_large_part
     }
 }
 

@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
 use super::AttackTarget;
-use crate::stats::ledger::Counted;
+use crate::stats::named_counters::CountedServices;
 
 /// Packets and their bytes; requests have no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,10 @@ pub struct Tallied {
 
 impl Tallied {
     /// Sorts the counters by the names of services, and decisions, as (API, outcome, count), by API.
-    pub fn new(Counted { counts, names, .. }: &Counted, decisions: &[(String, String, u64)]) -> Self {
+    pub fn new(
+        CountedServices { counts, names, .. }: &CountedServices,
+        decisions: &[(String, String, u64)],
+    ) -> Self {
         let names: BTreeMap<u32, &str> = names.iter().map(|(index, name)| (index as u32 + 1, name)).collect();
         let mut counted = Self::default();
         for count in counts {
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
     use crate::{
         compile::Places,
-        stats::{Count, ledger::Ledger},
+        stats::{Count, named_counters::NamedCounters},
     };
 
     fn tallied(counts: &[(u32, Reason, Fate, u64)]) -> Tallied {
@@ -226,7 +229,7 @@ mod tests {
             counts.insert(0, count(&(service, Reason::Conforming, Fate::Decided, 0)));
         }
         Tallied::new(
-            &Counted { counts, names, ..Counted::default() },
+            &CountedServices { counts, names, ..CountedServices::default() },
             &[("search".into(), "allowed".into(), 5), ("search".into(), REFUSED.into(), 7)],
         )
     }
@@ -262,11 +265,16 @@ mod tests {
     #[test]
     fn passed_packets_are_those_since_the_last_look() {
         let tallied = |packets| {
-            let mut ledger = Ledger::default();
-            ledger.follow(&Places::after(&Places::default(), ["dns"].into_iter(), 1));
+            let mut named_counters = NamedCounters::default();
+            named_counters.follow(&Places::after(&Places::default(), ["dns"].into_iter(), 1));
             let counter = Counter { packets, bytes: 100 * packets };
-            ledger.take_in(&[Count { service: 1, reason: Reason::Conforming, fate: Fate::Decided, counter }]);
-            Tallied::new(&ledger.counted(), &[])
+            named_counters.take_in(&[Count {
+                service: 1,
+                reason: Reason::Conforming,
+                fate: Fate::Decided,
+                counter,
+            }]);
+            Tallied::new(&named_counters.counted(), &[])
         };
         let loads = tallied(1_003).since(&tallied(1_000));
         assert_eq!(loads[&AttackTarget::Service("dns".into())].passed, volume(3));

@@ -6,14 +6,13 @@
 use std::sync::Arc;
 
 use super::{
-    AttackKind, AttackReport, AttackSummary, Load, SampledPart, Volume,
-    detector::Threshold,
+    AttackKind, AttackReport, AttackSummary, AttackTarget, Load, SampledPart, Volume,
     evidence::Evidence,
     load::per_second,
     report::ReportStep,
     usual::{UsualLook, UsualMeasure},
 };
-use crate::drops::Sighting;
+use crate::{drops::Sighting, policy::AttackPolicy};
 
 /// Milliseconds between two updates about one attack.
 const UPDATE_MS: u64 = 60_000;
@@ -28,6 +27,34 @@ const GROWTH: u64 = 10;
 /// Drop events and sampled packets of one look that are taken in.
 const ROOM: usize = 32_768;
 
+/// The thresholds of one target that its load is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Threshold {
+    per_second: u64,
+    flood: bool,
+}
+
+impl Threshold {
+    pub(super) fn of(target: &AttackTarget, policy: &AttackPolicy, flood: bool) -> Self {
+        match target {
+            AttackTarget::Api(_) => Self { per_second: policy.begin_requests(), flood: false },
+            AttackTarget::Host | AttackTarget::Service(_) => Self { per_second: policy.begin(), flood },
+        }
+    }
+
+    pub(super) fn is_crossed(self, load: &Load, span_ms: u64) -> bool {
+        let refused = load.all_refused().packets;
+        let is_large_part = self.flood || refused.saturating_mul(4) >= load.passed.packets;
+        per_second(refused, span_ms) >= self.per_second && is_large_part
+    }
+
+    /// Whether an attack goes on: half of the refused packets per second that begin an attack keep it going.
+    fn holds(self, refused: u64, passed: u64, span_ms: u64) -> bool {
+        let is_large_part = self.flood || refused.saturating_mul(8) >= passed;
+        per_second(refused, span_ms).saturating_mul(2) >= self.per_second && is_large_part
+    }
+}
+
 /// An attack that goes on.
 #[derive(Debug)]
 pub(super) struct Ongoing {
@@ -41,7 +68,7 @@ pub(super) struct Ongoing {
     settles_ms: u64,
     is_settled: bool,
     held: u32,
-    told: Told,
+    told: Announced,
     arrived: Arrived,
     /// The last looks, if they were of another kind.
     apart: Vec<Look>,
@@ -49,7 +76,7 @@ pub(super) struct Ongoing {
 
 /// What notifiers were told of an attack.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Announced {
     kind: AttackKind,
     /// Most refused packets per second.
     refused: u64,
@@ -103,7 +130,7 @@ impl Ongoing {
         let mut ongoing = Self::of(report, blocked_before);
         looks.into_iter().for_each(|look| ongoing.absorb(look, threshold));
         ongoing.since_update_ms = ongoing.report.watched_ms;
-        ongoing.told = Told::of(&ongoing.report);
+        ongoing.told = Announced::of(&ongoing.report);
         ongoing
     }
 
@@ -137,7 +164,7 @@ impl Ongoing {
     fn of(report: AttackReport, blocked_before: f64) -> Self {
         Self {
             evidence: Evidence::of(&report),
-            told: Told::of(&report),
+            told: Announced::of(&report),
             is_settled: report.watched_ms >= SETTLED_MS,
             report,
             calm_ms: 0,
@@ -226,7 +253,7 @@ impl Ongoing {
 
     /// Whether notifiers should be told again: the kind has turned out to be another one, the attack has grown tenfold, or more passes than usual.
     fn is_changed(&mut self, unix_ms: u64, threshold: Threshold) -> bool {
-        let (now, told) = (Told::of(&self.report), self.told);
+        let (now, told) = (Announced::of(&self.report), self.told);
         let settles_now = !self.is_settled && self.report.watched_ms >= SETTLED_MS;
         self.is_settled |= settles_now;
         let is_open = settles_now || told.kind == AttackKind::UnusualRate;
@@ -307,7 +334,7 @@ impl Ongoing {
     }
 }
 
-impl Told {
+impl Announced {
     fn of(report: &AttackReport) -> Self {
         let AttackSummary { kind, peak_packets_per_second: refused, unusual, .. } = &report.summary;
         let unusual = unusual.as_ref().map(|unusual| (unusual.measure, unusual.peak_per_second));

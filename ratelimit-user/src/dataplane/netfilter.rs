@@ -12,7 +12,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
 use super::{
     generic_netlink::{attribute, attributes, find},
-    translation::{self, ChainName, Element, INET, IPV4, IPV6, Ruleset, number, text},
+    translation::{self, ChainName, INET, IPV4, IPV6, Ruleset, SetElement, number, text},
 };
 use crate::policy::Service;
 
@@ -55,7 +55,7 @@ pub fn ports_of_rules(own: &[IpAddr]) -> io::Result<Vec<RangeInclusive<u16>>> {
         Err(error) if is_missing(&error) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut sets: HashMap<(ChainName, String), Option<Vec<Element>>> = HashMap::new();
+    let mut sets: HashMap<(ChainName, String), Option<Vec<SetElement>>> = HashMap::new();
     let elements = |chain: &ChainName, set: &str| {
         let table = (chain.0, chain.1.clone(), String::new());
         sets.entry((table, set.to_owned())).or_insert_with(|| elements(chain, set).ok()).clone()
@@ -167,7 +167,7 @@ fn ruleset() -> io::Result<Ruleset> {
 }
 
 /// Reads the elements of a set in the table of a chain.
-fn elements(chain: &ChainName, set: &str) -> io::Result<Vec<Element>> {
+fn elements(chain: &ChainName, set: &str) -> io::Result<Vec<SetElement>> {
     const TABLE: u16 = 1;
     const SET: u16 = 2;
     const ELEMENTS: u16 = 3;

@@ -23,10 +23,10 @@ pub(super) const IPV4: u8 = 2;
 pub(super) const IPV6: u8 = 10;
 
 /// Numbers from the first to the last.
-type Span = (u128, u128);
+type MatchedSpan = (u128, u128);
 
 /// The ports of TCP.
-const ALL_PORTS: Span = (0, u16::MAX as u128);
+const ALL_PORTS: MatchedSpan = (0, u16::MAX as u128);
 const TCP: u128 = 6;
 
 /// A chain: the family and the name of its table, and its name.
@@ -43,7 +43,7 @@ pub(super) struct Ruleset {
 
 /// An element of a set or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct SetElement {
     /// The key in network order; empty for the element that stands for all others.
     pub(super) key: Vec<u8>,
     /// Whether this is the first key behind an interval.
@@ -53,21 +53,21 @@ pub(super) struct Element {
 }
 
 /// Reads an element.
-pub(super) fn element(bytes: &[u8]) -> Element {
+pub(super) fn element(bytes: &[u8]) -> SetElement {
     const KEY: u16 = 1;
     const DATA: u16 = 2;
     const FLAGS: u16 = 3;
     const INTERVAL_END: u32 = 1;
     let key = find(bytes, KEY).and_then(|key| find(key, VALUE)).unwrap_or_default().to_vec();
     let is_end = number(bytes, FLAGS).is_some_and(|flags| flags & INTERVAL_END != 0);
-    Element { key, is_end, chain: find(bytes, DATA).and_then(target_of) }
+    SetElement { key, is_end, chain: find(bytes, DATA).and_then(target_of) }
 }
 
 /// Finds the TCP ports whose packets to one of the host's own addresses may be translated. `elements` reads a set of a table.
 pub(super) fn ports(
     rules: &Ruleset,
     own: &[IpAddr],
-    elements: impl FnMut(&ChainName, &str) -> Option<Vec<Element>>,
+    elements: impl FnMut(&ChainName, &str) -> Option<Vec<SetElement>>,
 ) -> Vec<RangeInclusive<u16>> {
     let mut search = Search { rules, own, elements, found: Vec::new(), steps: 0 };
     for entrance in &rules.entrances {
@@ -80,13 +80,13 @@ struct Search<'r, F> {
     rules: &'r Ruleset,
     own: &'r [IpAddr],
     elements: F,
-    found: Vec<Span>,
+    found: Vec<MatchedSpan>,
     steps: usize,
 }
 
 /// What a register of the rule holds.
 #[derive(Clone, Debug)]
-enum Field {
+enum MatchedField {
     Port,
     Protocol,
     /// The first bytes of the destination address, after a mask if there is one.
@@ -97,7 +97,7 @@ enum Field {
     },
 }
 
-impl Field {
+impl MatchedField {
     /// Bytes of the field.
     const fn len(&self) -> usize {
         match self {
@@ -110,12 +110,12 @@ impl Field {
 
 /// The packets that have met every condition of a rule so far.
 struct Matching {
-    ports: Vec<Span>,
-    registers: BTreeMap<u32, Field>,
+    ports: Vec<MatchedSpan>,
+    registers: BTreeMap<u32, MatchedField>,
 }
 
-impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
-    fn follow(&mut self, chain: &ChainName, ports: &[Span], depth: usize) {
+impl<F: FnMut(&ChainName, &str) -> Option<Vec<SetElement>>> Search<'_, F> {
+    fn follow(&mut self, chain: &ChainName, ports: &[MatchedSpan], depth: usize) {
         let Some(rules) = self.rules.rules.get(chain) else { return };
         for rule in rules {
             self.steps += 1;
@@ -185,7 +185,7 @@ impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
             }
             return;
         };
-        let entries = entries(&elements, field.as_ref().map(Field::len));
+        let entries = entries(&elements, field.as_ref().map(MatchedField::len));
         if is_verdict {
             for (span, to) in entries {
                 let Some(to) = to else { continue };
@@ -198,7 +198,7 @@ impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
             }
             return;
         }
-        let spans: Option<Vec<Span>> = entries.into_iter().map(|(span, _)| span).collect();
+        let spans: Option<Vec<MatchedSpan>> = entries.into_iter().map(|(span, _)| span).collect();
         if let (Some(register), Some(field), Some(spans)) = (register, field, spans) {
             let is_inverted = number(data, FLAGS).is_some_and(|flags| flags & INVERTED != 0);
             let spans = merged(spans);
@@ -210,7 +210,7 @@ impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
         }
     }
 
-    fn add(&mut self, ports: Vec<Span>) {
+    fn add(&mut self, ports: Vec<MatchedSpan>) {
         let known = std::mem::take(&mut self.found);
         self.found = merged([known, ports].concat());
     }
@@ -218,12 +218,12 @@ impl<F: FnMut(&ChainName, &str) -> Option<Vec<Element>>> Search<'_, F> {
 
 impl Matching {
     /// Notes what a register holds from now on. The registers that the value covers hold nothing else.
-    fn load(&mut self, field: Option<Field>, data: &[u8]) {
+    fn load(&mut self, field: Option<MatchedField>, data: &[u8]) {
         const DESTINATION: u16 = 1;
         const LEN: u16 = 4;
         let Some(register) = number(data, DESTINATION).map(canonical) else { return };
         let words =
-            field.as_ref().map(Field::len).or(number(data, LEN).map(|len| len as usize)).unwrap_or(16);
+            field.as_ref().map(MatchedField::len).or(number(data, LEN).map(|len| len as usize)).unwrap_or(16);
         let covered = register..register + words.div_ceil(4) as u32;
         self.registers.retain(|register, _| !covered.contains(register));
         if let Some(field) = field {
@@ -243,24 +243,24 @@ impl Matching {
         let flips = find(data, XOR).and_then(|xor| find(xor, VALUE)).is_none_or(|xor| value(xor) != 0);
         let Some(destination) = number(data, DESTINATION).map(canonical) else { return };
         self.registers.remove(&destination);
-        if let (Some(Field::Destination { is_v4, len, mask: before }), Some(mask), false) =
+        if let (Some(MatchedField::Destination { is_v4, len, mask: before }), Some(mask), false) =
             (field, mask, flips)
         {
-            self.registers.insert(destination, Field::Destination { is_v4, len, mask: before & mask });
+            self.registers.insert(destination, MatchedField::Destination { is_v4, len, mask: before & mask });
         }
     }
 
     /// Leaves the packets of which a register holds one of these values.
-    fn narrow(&mut self, register: u32, allowed: &[Span], own: &[IpAddr]) {
+    fn narrow(&mut self, register: u32, allowed: &[MatchedSpan], own: &[IpAddr]) {
         let holds = |value: u128| allowed.iter().any(|(first, last)| (*first..=*last).contains(&value));
         let is_possible = match self.registers.get(&register) {
             None => return,
-            Some(Field::Port) => {
+            Some(MatchedField::Port) => {
                 self.ports = intersection(&self.ports, allowed);
                 return;
             }
-            Some(Field::Protocol) => holds(TCP),
-            Some(Field::Destination { is_v4, len, mask }) => own.iter().any(|address| match address {
+            Some(MatchedField::Protocol) => holds(TCP),
+            Some(MatchedField::Destination { is_v4, len, mask }) => own.iter().any(|address| match address {
                 IpAddr::V4(address) if *is_v4 => holds(value(&address.octets()[..*len]) & mask),
                 IpAddr::V6(address) if !*is_v4 => holds(value(&address.octets()[..*len]) & mask),
                 _ => false,
@@ -345,17 +345,17 @@ fn target_of(data: &[u8]) -> Option<String> {
 }
 
 /// The field that a load of packet bytes reads.
-fn payload(data: &[u8], family: u8) -> Option<Field> {
+fn payload(data: &[u8], family: u8) -> Option<MatchedField> {
     const BASE: u16 = 2;
     const OFFSET: u16 = 3;
     const LEN: u16 = 4;
     const NETWORK: u32 = 1;
     const TRANSPORT: u32 = 2;
     let (base, offset, len) = (number(data, BASE)?, number(data, OFFSET)?, number(data, LEN)? as usize);
-    let destination = |is_v4| Field::Destination { is_v4, len, mask: u128::MAX };
+    let destination = |is_v4| MatchedField::Destination { is_v4, len, mask: u128::MAX };
     match (base, offset, len) {
-        (TRANSPORT, 2, 2) => Some(Field::Port),
-        (NETWORK, 9, 1) if family != IPV6 => Some(Field::Protocol),
+        (TRANSPORT, 2, 2) => Some(MatchedField::Port),
+        (NETWORK, 9, 1) if family != IPV6 => Some(MatchedField::Protocol),
         (NETWORK, 16, 1..=4) if family != IPV6 => Some(destination(true)),
         (NETWORK, 24, 1..=16) if family != IPV4 => Some(destination(false)),
         _ => None,
@@ -363,14 +363,14 @@ fn payload(data: &[u8], family: u8) -> Option<Field> {
 }
 
 /// The field that a load of metadata reads.
-fn meta(data: &[u8]) -> Option<Field> {
+fn meta(data: &[u8]) -> Option<MatchedField> {
     const KEY: u16 = 2;
     const L4PROTO: u32 = 16;
-    (number(data, KEY)? == L4PROTO).then_some(Field::Protocol)
+    (number(data, KEY)? == L4PROTO).then_some(MatchedField::Protocol)
 }
 
 /// The register of a comparison, and the values that pass it.
-fn comparison(name: &str, data: &[u8], matching: &Matching) -> Option<(u32, Vec<Span>)> {
+fn comparison(name: &str, data: &[u8], matching: &Matching) -> Option<(u32, Vec<MatchedSpan>)> {
     const SOURCE: u16 = 1;
     const OPERATOR: u16 = 2;
     const FROM: u16 = 3;
@@ -400,14 +400,14 @@ fn comparison(name: &str, data: &[u8], matching: &Matching) -> Option<(u32, Vec<
 }
 
 /// The keys of a set with the chains behind them; `None` for keys that are not of this length, or stand for all others.
-fn entries(elements: &[Element], len: Option<usize>) -> Vec<(Option<Span>, Option<String>)> {
+fn entries(elements: &[SetElement], len: Option<usize>) -> Vec<(Option<MatchedSpan>, Option<String>)> {
     let has_intervals = elements.iter().any(|element| element.is_end);
-    let is_field = |element: &&Element| Some(element.key.len()) == len;
-    let (mut fields, others): (Vec<&Element>, Vec<&Element>) = elements.iter().partition(is_field);
+    let is_field = |element: &&SetElement| Some(element.key.len()) == len;
+    let (mut fields, others): (Vec<&SetElement>, Vec<&SetElement>) = elements.iter().partition(is_field);
     let mut entries: Vec<_> =
         others.iter().filter(|other| !other.is_end).map(|other| (None, other.chain.clone())).collect();
     fields.sort_by_key(|element| (value(&element.key), !element.is_end));
-    let mut begun: Option<&Element> = None;
+    let mut begun: Option<&SetElement> = None;
     for element in fields {
         let key = value(&element.key);
         if !has_intervals {
@@ -454,14 +454,14 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.strip_suffix(b"\0").unwrap_or(bytes)).into_owned()
 }
 
-fn intersection(some: &[Span], others: &[Span]) -> Vec<Span> {
+fn intersection(some: &[MatchedSpan], others: &[MatchedSpan]) -> Vec<MatchedSpan> {
     let both =
         some.iter().flat_map(|one| others.iter().map(|other| (one.0.max(other.0), one.1.min(other.1))));
     both.filter(|(first, last)| first <= last).collect()
 }
 
 /// The numbers up to `max` that are not in spans, which are in order.
-fn complement(spans: &[Span], max: u128) -> Vec<Span> {
+fn complement(spans: &[MatchedSpan], max: u128) -> Vec<MatchedSpan> {
     let mut gaps = Vec::new();
     let mut next = Some(0);
     for (first, last) in spans {
@@ -475,9 +475,9 @@ fn complement(spans: &[Span], max: u128) -> Vec<Span> {
 }
 
 /// Spans in order, none of which touch.
-fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+fn merged(mut spans: Vec<MatchedSpan>) -> Vec<MatchedSpan> {
     spans.sort_unstable();
-    let mut merged: Vec<Span> = Vec::new();
+    let mut merged: Vec<MatchedSpan> = Vec::new();
     for (first, last) in spans {
         match merged.last_mut() {
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use self::charging::{Charged, Charging, contains};
+use self::charging::{ChargeRequest, Charged, contains};
 use super::{
     Decision, Engine, JudgeMode, Nearest, Outcome, Request, Rules, Violated,
     asking::Asking,
@@ -99,7 +99,7 @@ impl Together {
             Asking::Counted => shared::ahead(counters, request),
             Asking::InBulk => Taking::Once,
         };
-        let charging = Charging {
+        let charging = ChargeRequest {
             store: &self.store,
             leases: &self.leases,
             clock,

@@ -4,7 +4,7 @@ pub mod attack_state;
 pub mod feed;
 pub mod flow;
 pub mod history;
-pub mod ledger;
+pub mod named_counters;
 pub mod owners;
 pub mod rates;
 pub mod remaining;
@@ -15,7 +15,7 @@ pub mod view;
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
-use self::ledger::Counted;
+use self::named_counters::CountedServices;
 use crate::compile::Places;
 
 /// One counter of the kernel program, added up over all CPUs.
@@ -133,8 +133,8 @@ impl Columns {
 
 impl Snapshot {
     /// A snapshot of the counters by the names of services.
-    pub fn of(counted: &Counted) -> Self {
-        let Counted { counts, names, former } = counted;
+    pub fn of(counted: &CountedServices) -> Self {
+        let CountedServices { counts, names, former } = counted;
         let former_services = Self::new(counts, former).services.split_off(1);
         Self { former_services, ..Self::new(counts, names) }
     }

@@ -200,7 +200,8 @@ pub struct Input<'i> {
     /// Whether the driver has room for replies, and the frame can be written to.
     sends: bool,
     mtu: u32,
-    proof: Proof,
+    /// `None` if no socket of the host is for the frames.
+    proof: Option<Proof>,
     issued: Option<Issued>,
     /// The frames, and how often each of them comes.
     frames: Vec<(&'i [u8], usize)>,
@@ -228,8 +229,10 @@ impl<'i> Input<'i> {
             silent: host & 0x10 != 0,
             sends: host & 0x20 == 0,
             mtu: MTUS[usize::from(sockets >> 4) % MTUS.len()],
-            proof: [Proof::Nothing, Proof::Handshake, Proof::Connection, Proof::Cookie]
-                [usize::from(sockets % 4)],
+            proof: Some(
+                [Proof::Nothing, Proof::Handshake, Proof::Connection, Proof::Cookie]
+                    [usize::from(sockets % 4)],
+            ),
             issued: (sockets & 0x04 == 0).then_some(issued),
             frames,
         })
@@ -237,7 +240,7 @@ impl<'i> Input<'i> {
 
     /// The input on a host without sockets, on an interface that may send replies and has room for them.
     pub fn without_sockets(&self) -> Self {
-        Self { silent: false, sends: true, proof: Proof::Elsewhere, issued: None, ..self.clone() }
+        Self { silent: false, sends: true, proof: None, issued: None, ..self.clone() }
     }
 
     /// The frames in order, repetitions included.
@@ -344,7 +347,8 @@ pub fn set(host: &mut TestHost, input: &Input<'_>) {
     host.sends = input.sends;
     host.mtu = input.mtu;
     host.issued = input.issued;
-    host.proof.set(input.proof);
+    host.forwards = input.proof.is_none();
+    host.proof.set(input.proof.unwrap_or(Proof::Nothing));
 }
 
 /// What became of a frame is what its reason and fate say, and what was sent or marked is right.

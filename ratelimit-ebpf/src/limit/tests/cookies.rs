@@ -285,25 +285,17 @@ fn a_host_that_forwards_answers_no_syn() {
 fn segments_for_no_listener_need_no_proof() {
     use Reason::{Conforming, CookieInvalid, LimitPackets};
     let segment = |last| tcp([0, last], PORT, ACK);
-    for (proof, forwards, reason) in [
-        (Proof::Nothing, false, CookieInvalid),
-        (Proof::Nothing, true, Conforming),
-        (Proof::Elsewhere, false, Conforming),
-    ] {
+    for (forwards, reason) in [(false, CookieInvalid), (true, Conforming)] {
         let mut host = host(&["3 packets/day"]);
         host.passed(&syn(9), 3);
         host.forwards = forwards;
-        host.proof.set(proof);
         let expected = match reason {
             Conforming => [Conforming, Conforming, Conforming, LimitPackets],
             refused => [refused; 4],
         };
-        assert_eq!(reasons(&host, &segment(1)), expected, "{proof:?}, forwards: {forwards}");
-        assert_eq!(
-            host.rows(WordTable::Source),
-            1 + usize::from(reason == Conforming),
-            "{proof:?}: no proven source"
-        );
+        assert_eq!(reasons(&host, &segment(1)), expected, "forwards: {forwards}");
+        let rows = 1 + usize::from(reason == Conforming);
+        assert_eq!(host.rows(WordTable::Source), rows, "no proven source");
     }
 }
 
@@ -315,7 +307,6 @@ fn a_limit_refuses_segments_for_no_socket_too() {
     host.policy.services[0].syn_cookies = Limit::UNUSED;
     host.policy.services[0].total_count = 1;
     host.policy.services[0].totals[0] = total("8 packets/day");
-    host.proof.set(Proof::Elsewhere);
     host.forwards = true;
     while host.reason(&tcp([0, 1], PORT, ACK)) == Reason::Conforming {}
     assert_eq!(host.reason(&tcp([0, 2], PORT, ACK)), Reason::ServiceTotal);

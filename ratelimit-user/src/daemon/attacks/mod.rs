@@ -275,7 +275,7 @@ mod tests {
         config,
         daemon::state::replacement::tests::Dir,
         notify::FromHere,
-        stats::{Count, ledger::Counted},
+        stats::{Count, named_counters::CountedServices},
     };
 
     #[test]
@@ -287,7 +287,8 @@ mod tests {
         for second in 0..7 {
             let counter = Counter { packets: 30_000 * second, bytes: 0 };
             let count = Count { service: 0, reason: Reason::Conforming, fate: Fate::Decided, counter };
-            let tallied = Tallied::new(&Counted { counts: vec![count], ..Counted::default() }, &[]);
+            let tallied =
+                Tallied::new(&CountedServices { counts: vec![count], ..CountedServices::default() }, &[]);
             attacks.observe((tallied, start + Duration::from_secs(second)), false, &policy);
         }
         let unusual = attacks.list()[0].unusual.clone().unwrap();

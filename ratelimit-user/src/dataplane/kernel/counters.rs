@@ -19,7 +19,7 @@ use crate::{
     dataplane::DataplaneError,
     stats::{
         Count,
-        ledger::{Counted, Ledger},
+        named_counters::{CountedServices, NamedCounters},
     },
 };
 
@@ -27,7 +27,7 @@ impl KernelMaps {
     /// Returns the counters as the kernel has them, summed over all CPUs: those of packets for no service, then those of each service that a policy
     /// had since the maps were opened.
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
-        let (rows, _) = self.meters.ledger().rows();
+        let (rows, _) = self.meters.named_counters().rows();
         read_counts(&self.counters, rows.into_iter())
     }
 
@@ -51,11 +51,11 @@ impl KernelMaps {
     /// Returns the frames that ended with a reason, of all services that are and that were. Frames whose fate was not decided by their reason are left
     /// out.
     pub fn packets(&self, reason: Reason) -> Result<u64, DataplaneError> {
-        let ledger = self.meters.take_in(|row| {
+        let named_counters = self.meters.take_in(|row| {
             let counter = read_counter(&self.counters, slot(row, reason, Fate::Decided))?;
             Ok(vec![Count { service: row, reason, fate: Fate::Decided, counter }])
         })?;
-        Ok(ledger.packets(reason))
+        Ok(named_counters.packets(reason))
     }
 
     /// Empties the counters at the indices of new services, so that the next daemon does not take what is there for theirs. What was counted there moves
@@ -64,31 +64,31 @@ impl KernelMaps {
     /// Called before the policy with the new services comes into force. A row into which the policy in force still counts is left as it is: this
     /// daemon knows whose counts those are, and the next one takes them for the new service's.
     pub(super) fn empty_counters(&mut self, services: &[u32], next: &Places) -> Result<(), DataplaneError> {
-        let mut ledger = self.meters.ledger();
+        let mut named_counters = self.meters.named_counters();
         for number in services.iter().map(|index| index + 1) {
             let counts = read_counts(&self.counters, [number].into_iter())?;
             let has_counts = counts.iter().any(|count| count.counter.packets > 0);
-            if !has_counts || ledger.is_in_force(number) {
+            if !has_counts || named_counters.is_in_force(number) {
                 continue;
             }
-            ledger.take_in(&counts);
-            let is_free = |row: &u32| !ledger.is_in_force(*row) && next.of_number(*row).is_none();
+            named_counters.take_in(&counts);
+            let is_free = |row: &u32| !named_counters.is_in_force(*row) && next.of_number(*row).is_none();
             let Some(free) = (1..=MAX_SERVICES as u32).rev().find(is_free) else { continue };
             for Count { reason, fate, .. } in counts.iter().filter(|count| count.counter.packets > 0) {
                 let [from, to] = [number, free].map(|row| slot(row, *reason, *fate));
                 move_counter(&mut self.counters, from, to)?;
             }
-            ledger.moved(number, free, &counts);
+            named_counters.moved(number, free, &counts);
         }
         Ok(())
     }
 }
 
-/// A handle to the counters, and the ledger that says whose they are.
+/// A handle to the counters, and the names of those whose they are.
 #[derive(Clone)]
 pub struct Meters {
     counters: Arc<PerCpuArray<MapData, Counter>>,
-    ledger: Arc<Mutex<Ledger>>,
+    named_counters: Arc<Mutex<NamedCounters>>,
 }
 
 impl Meters {
@@ -98,55 +98,55 @@ impl Meters {
         let fd = fd.map_err(DataplaneError::io("open the counters once more"))?;
         let counters = MapData::from_fd(fd).and_then(|map| PerCpuArray::try_from(Map::PerCpuArray(map)));
         let counters = counters.map_err(DataplaneError::map("open the counters once more"))?;
-        Ok(Self { counters: Arc::new(counters), ledger: Arc::default() })
+        Ok(Self { counters: Arc::new(counters), named_counters: Arc::default() })
     }
 
     /// Reads every counter, summed over all CPUs, by the names of services.
-    pub fn counted(&self) -> Result<Counted, DataplaneError> {
+    pub fn counted(&self) -> Result<CountedServices, DataplaneError> {
         Ok(self.take_in(|row| read_counts(&self.counters, [row].into_iter()))?.counted())
     }
 
-    /// Adds what `read` finds in each row to the ledger. The ledger is not locked meanwhile.
+    /// Adds what `read` finds in each row to the counts by name. These are not locked meanwhile.
     fn take_in(
         &self,
         read: impl Fn(u32) -> Result<Vec<Count>, DataplaneError>,
-    ) -> Result<MutexGuard<'_, Ledger>, DataplaneError> {
+    ) -> Result<MutexGuard<'_, NamedCounters>, DataplaneError> {
         loop {
-            let (rows, stamp) = self.ledger().rows();
+            let (rows, stamp) = self.named_counters().rows();
             let mut counts = Vec::new();
             for row in rows {
                 counts.extend(read(row)?);
             }
-            let mut ledger = self.ledger();
-            if ledger.take_in_since(stamp, &counts) {
-                return Ok(ledger);
+            let mut named_counters = self.named_counters();
+            if named_counters.take_in_since(stamp, &counts) {
+                return Ok(named_counters);
             }
         }
     }
 
     /// Follows a policy that has come into force. Never fails, because the policy is in force: a row that cannot be read is read again later.
     pub(super) fn follow(&self, next: &Places) {
-        let mut ledger = self.ledger();
+        let mut named_counters = self.named_counters();
         let rows = 1..=MAX_SERVICES as u32;
-        if ledger.is_new() {
+        if named_counters.is_new() {
             let without = rows.clone().filter(|number| next.of_number(*number).is_none());
-            ledger.take_in_forgotten(&read_counts(&self.counters, without).unwrap_or_default());
+            named_counters.take_in_forgotten(&read_counts(&self.counters, without).unwrap_or_default());
         }
-        let passing: Vec<u32> = rows.filter(|number| ledger.passes_on(*number, next)).collect();
-        ledger.take_in(&read_counts(&self.counters, passing.into_iter()).unwrap_or_default());
-        ledger.follow(next);
+        let passing: Vec<u32> = rows.filter(|number| named_counters.passes_on(*number, next)).collect();
+        named_counters.take_in(&read_counts(&self.counters, passing.into_iter()).unwrap_or_default());
+        named_counters.follow(next);
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn named_counters(&self) -> MutexGuard<'_, NamedCounters> {
         // What a thread that panicked has added is right as far as it came.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.named_counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // aya's arrays by CPU have no Debug of their own.
 impl fmt::Debug for Meters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meters").field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("Meters").field("named_counters", &self.named_counters).finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
 
 /// A request, and where its counter keys are charged.
 #[derive(Debug)]
-pub(super) struct Charging<'q, 'r> {
+pub(super) struct ChargeRequest<'q, 'r> {
     pub(super) store: &'q Store,
     pub(super) leases: &'q RequestLeases,
     pub(super) clock: &'q Clock,
@@ -65,7 +65,7 @@ impl<'r> Charged<'r> {
     }
 }
 
-impl<'r> Charging<'_, 'r> {
+impl<'r> ChargeRequest<'_, 'r> {
     /// Whether more than half of the time has passed in which the request is to be answered.
     pub(super) fn is_late(&self) -> bool {
         Instant::now() >= self.begun + (self.until - self.begun) / 2
@@ -190,7 +190,7 @@ fn merged<'r>(steps: impl Iterator<Item = CounterKeys<'r>>, all: &CounterKeys<'r
 
 /// A question that the store has not answered yet.
 struct Waiting<'w, 'q, 'r> {
-    charging: &'w Charging<'q, 'r>,
+    charging: &'w ChargeRequest<'q, 'r>,
     step: &'w CounterKeys<'r>,
     asked: &'w [Inquiry],
     later: &'w [CounterKeys<'r>],

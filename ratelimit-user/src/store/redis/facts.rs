@@ -45,7 +45,7 @@ pub enum Persistence {
     Log,
     /// Everything, now and then (`save`).
     Snapshots,
-    /// Nothing.
+    /// Neither a log nor snapshots: a restart loses everything.
     Nothing,
     /// No log. Whether there are snapshots only its configuration says, which this user may not read.
     Unknown,

@@ -762,7 +762,7 @@ else
   -- them lately. Otherwise hosts with more would use up, again and again, what hosts with less may have. Returns the limits that count, and whether that is news.
   -- What is told of each limit is: amount, burst, when, by whom, and the debt beyond the burst. That debt counts again when the burst grows.
   local function smallest(r, limits, now)
-    local told, is_news, all, teller = r[LIMITS], false, limits, nil
+    local told, is_news, all, sender = r[LIMITS], false, limits, nil
     local is_new = not told or #told ~= 5 * #limits
     if is_new then
       told = {}
@@ -773,11 +773,11 @@ else
       local burst = l.bucket and l.c or 0
       local is_told = not is_new and l.a == told[at] and burst == told[at + 1] and now <= told[at + 2] + TOLD / 2
       if not is_told then
-        teller, is_news = teller or tonumber(string.sub(redis.sha1hex(host), 1, 8), 16), true
-        if is_new then told[at], told[at + 1], told[at + 2], told[at + 3], told[at + 4] = l.a, burst, now, teller, 0 end
+        sender, is_news = sender or tonumber(string.sub(redis.sha1hex(host), 1, 8), 16), true
+        if is_new then told[at], told[at + 1], told[at + 2], told[at + 3], told[at + 4] = l.a, burst, now, sender, 0 end
         local was_a, was_c, a, c = told[at], told[at + 1], l.a, burst
-        if told[at + 3] ~= teller and now <= told[at + 2] + TOLD then a, c = min(a, was_a), min(c, was_c) end
-        if a == l.a or (l.bucket and c == burst) then told[at + 2], told[at + 3] = now, teller end
+        if told[at + 3] ~= sender and now <= told[at + 2] + TOLD then a, c = min(a, was_a), min(c, was_c) end
+        if a == l.a or (l.bucket and c == burst) then told[at + 2], told[at + 3] = now, sender end
         local state = l.bucket and r[STATES][n]
         if state and (a ~= was_a or c ~= was_c) then
           local owed = debt({ a = was_a }, state, now) + told[at + 4]

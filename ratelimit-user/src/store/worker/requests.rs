@@ -46,13 +46,13 @@ pub(super) struct Inquiries {
 }
 
 /// The answers to the inquiries of one message, as they come.
-struct Asker {
+struct PartialAnswers {
     answers: Answers,
     missing: usize,
     answer: Option<oneshot::Sender<Answers>>,
 }
 
-impl Asker {
+impl PartialAnswers {
     /// Takes the answer to one inquiry. The last one sends all.
     fn take(&mut self, nth: usize, answer: Result<Told, Unavailable>) {
         self.answers[nth] = answer;
@@ -139,19 +139,21 @@ impl<B: Backend> Worker<B> {
 
     /// Asks the store, and gives everybody who has asked the answers when all of them are there.
     async fn ask(&self, batch: Vec<Inquiries>) {
-        let asker = |Inquiries { inquiries, answer }: Inquiries| {
+        let partial_answers = |Inquiries { inquiries, answer }: Inquiries| {
             let (answers, missing) = (vec![Err(Unavailable); inquiries.len()], inquiries.len());
-            (inquiries, Asker { answers, missing, answer })
+            (inquiries, PartialAnswers { answers, missing, answer })
         };
-        let (asked, mut askers): (Vec<Arc<[Inquiry]>>, Vec<Asker>) = batch.into_iter().map(asker).unzip();
-        self.ask_all(&asked, &mut askers).await;
+        let (asked, mut partial): (Vec<Arc<[Inquiry]>>, Vec<PartialAnswers>) =
+            batch.into_iter().map(partial_answers).unzip();
+        self.ask_all(&asked, &mut partial).await;
         // What the store was not asked has no answer.
-        askers.iter_mut().for_each(Asker::send);
+        partial.iter_mut().for_each(PartialAnswers::send);
     }
 
-    async fn ask_all(&self, asked: &[Arc<[Inquiry]>], askers: &mut [Asker]) {
-        let of_asker =
-            |(asker, inquiries): (usize, &Arc<[Inquiry]>)| (0..inquiries.len()).map(move |nth| (asker, nth));
+    async fn ask_all(&self, asked: &[Arc<[Inquiry]>], partial: &mut [PartialAnswers]) {
+        let of_asker = |(partial_answers, inquiries): (usize, &Arc<[Inquiry]>)| {
+            (0..inquiries.len()).map(move |nth| (partial_answers, nth))
+        };
         let of: Vec<(usize, usize)> = asked.iter().enumerate().flat_map(of_asker).collect();
         let inquiries: Vec<&Inquiry> = asked.iter().flat_map(|inquiries| inquiries.iter()).collect();
         let Some(link) = self.link() else { return };
@@ -165,8 +167,8 @@ impl<B: Backend> Worker<B> {
         let (left, calls): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| {
             link.server_of(call).is_some_and(|server| self.state().servers.is_left_alone(&server))
         });
-        for (asker, nth) in left.iter().flat_map(|(places, _)| places).map(|at| of[*at]) {
-            askers[asker].take(nth, Err(Unavailable));
+        for (partial_answers, nth) in left.iter().flat_map(|(places, _)| places).map(|at| of[*at]) {
+            partial[partial_answers].take(nth, Err(Unavailable));
         }
         let (places, calls): (Vec<Vec<usize>>, Vec<Call<'_>>) = calls.into_iter().unzip();
         let mut heard: BTreeMap<Endpoint, Option<StoreError>> = BTreeMap::new();
@@ -175,8 +177,9 @@ impl<B: Backend> Worker<B> {
             let places = &places[at];
             let told = value.and_then(|value| inquiry::answers(&value, places.len()));
             for (nth, at) in places.iter().enumerate() {
-                let (asker, of_asker) = of[*at];
-                askers[asker].take(of_asker, told.as_ref().map_or(Err(Unavailable), |told| Ok(told[nth])));
+                let (partial_answers, of_asker) = of[*at];
+                partial[partial_answers]
+                    .take(of_asker, told.as_ref().map_or(Err(Unavailable), |told| Ok(told[nth])));
             }
             let error = told.err();
             is_wanted |= error.as_ref().is_some_and(|error| error.needs_reconnect() && !error.is_late());

@@ -1,6 +1,6 @@
 //! The counts of services by name. Pure.
 //!
-//! The kernel counts by the index of a service, and an index passes from a service that has left the policy to another one. The ledger adds what each
+//! The kernel counts by the index of a service, and an index passes from a service that has left the policy to another one. The daemon adds what each
 //! row of counters has grown by to the service that has the row, so that counts stay with their name and never become smaller.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const ZERO: Counter = Counter { packets: 0, bytes: 0 };
 
 /// The counters at one moment, and whose they are.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct CountedServices {
     /// Counts by the number of a service. Every service in force has one at least; numbers without a name belong to services that are forgotten.
     pub counts: Vec<Count>,
     /// The services in force.
@@ -32,11 +32,11 @@ pub struct Counted {
 
 /// Counts of services by name, and what has been read from the kernel so far.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct NamedCounters {
     /// The services in force; `None` before the first policy.
     places: Option<Places>,
     /// The rows of counters that belong to a service or to packets of none, by number.
-    rows: BTreeMap<u32, Row>,
+    rows: BTreeMap<u32, CounterRow>,
     names: BTreeMap<String, Sums>,
     forgotten: Sums,
     /// The number of times that a row was emptied or given to another service.
@@ -45,7 +45,7 @@ pub struct Ledger {
 
 /// A row of counters in the kernel.
 #[derive(Debug)]
-struct Row {
+struct CounterRow {
     name: String,
     /// The counters as they were last read.
     read: Sums,
@@ -69,9 +69,9 @@ impl Default for Sums {
     }
 }
 
-impl Default for Ledger {
+impl Default for NamedCounters {
     fn default() -> Self {
-        let none = Row { name: NO_SERVICE.to_owned(), read: Sums::default() };
+        let none = CounterRow { name: NO_SERVICE.to_owned(), read: Sums::default() };
         Self {
             places: None,
             rows: BTreeMap::from([(0, none)]),
@@ -82,7 +82,7 @@ impl Default for Ledger {
     }
 }
 
-impl Ledger {
+impl NamedCounters {
     /// The numbers of the rows to read, and a stamp for [`Self::take_in_since`].
     pub fn rows(&self) -> (Vec<u32>, u64) {
         (self.rows.keys().copied().collect(), self.changes)
@@ -159,7 +159,7 @@ impl Ledger {
     pub fn follow(&mut self, places: &Places) {
         for (index, name) in places.iter() {
             let row = self.rows.entry(index as u32 + 1);
-            let row = row.or_insert_with(|| Row { name: name.to_owned(), read: Sums::default() });
+            let row = row.or_insert_with(|| CounterRow { name: name.to_owned(), read: Sums::default() });
             row.name = name.to_owned();
             self.names.entry(name.to_owned()).or_default();
         }
@@ -178,7 +178,7 @@ impl Ledger {
     }
 
     /// The counts of all services.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> CountedServices {
         let names = self.places.clone().unwrap_or_default();
         let mut counts = Vec::new();
         let mut former = Vec::new();
@@ -198,7 +198,7 @@ impl Ledger {
         }
         counts.extend(occurred(FORGOTTEN, &self.forgotten));
         let former = Places::known(former.into_iter());
-        Counted { counts, names, former }
+        CountedServices { counts, names, former }
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
     /// A kernel whose rows are counted into, and a policy that changes as the daemon changes it.
     #[derive(Default)]
     struct Host {
-        ledger: Ledger,
+        named_counters: NamedCounters,
         rows: BTreeMap<u32, u64>,
         places: Places,
     }
@@ -245,18 +245,18 @@ mod tests {
 
         fn apply(&mut self, names: &[&str]) {
             let next = Places::after(&self.places, names.iter().copied(), MANY);
-            self.ledger.take_in(&self.counts());
+            self.named_counters.take_in(&self.counts());
             for (index, name) in next.iter() {
                 let (number, is_new) = (index as u32 + 1, self.places.of(name).is_none());
                 let packets = self.rows.get(&number).copied().unwrap_or(0);
-                if is_new && packets > 0 && !self.ledger.is_in_force(number) {
+                if is_new && packets > 0 && !self.named_counters.is_in_force(number) {
                     let rest = 100;
                     self.rows.insert(number, 0);
                     *self.rows.entry(rest).or_default() += packets;
-                    self.ledger.moved(number, rest, &[count(number, packets)]);
+                    self.named_counters.moved(number, rest, &[count(number, packets)]);
                 }
             }
-            self.ledger.follow(&next);
+            self.named_counters.follow(&next);
             self.places = next;
         }
 
@@ -266,8 +266,8 @@ mod tests {
         }
 
         fn snapshot(&mut self) -> Snapshot {
-            self.ledger.take_in(&self.counts());
-            Snapshot::of(&self.ledger.counted())
+            self.named_counters.take_in(&self.counts());
+            Snapshot::of(&self.named_counters.counted())
         }
 
         fn passed(&mut self, name: &str) -> u64 {
@@ -325,7 +325,7 @@ mod tests {
             sent += number + 1;
             assert_eq!((host.passed(&name), host.total()), (number, sent));
         }
-        assert!(host.ledger.names.len() <= MANY + 1, "names without a row are forgotten");
+        assert!(host.named_counters.names.len() <= MANY + 1, "names without a row are forgotten");
     }
 
     #[test]
@@ -339,11 +339,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ledger_begins_with_what_the_kernel_holds() {
+    fn a_new_count_begins_with_what_the_kernel_holds() {
         let mut host = Host::default();
         host.apply(&["web"]);
         host.send("web", 5);
-        let mut next = Ledger::default();
+        let mut next = NamedCounters::default();
         next.take_in_forgotten(&[count(9, 4)]);
         next.follow(&host.places);
         next.take_in(&host.counts());
@@ -360,8 +360,8 @@ mod tests {
         let mut host = Host::default();
         host.apply(&["web", "idle"]);
         host.send("web", 5);
-        host.ledger.take_in(&host.counts());
-        let Counted { counts, names, .. } = host.ledger.counted();
+        host.named_counters.take_in(&host.counts());
+        let CountedServices { counts, names, .. } = host.named_counters.counted();
         let told = |name: &str| -> Vec<u64> {
             let number = names.of(name).map_or(0, |index| index as u32 + 1);
             counts.iter().filter(|count| count.service == number).map(|count| count.counter.packets).collect()
@@ -374,13 +374,13 @@ mod tests {
         let mut host = Host::default();
         host.apply(&["web"]);
         host.send("web", 5);
-        let (_, stamp) = host.ledger.rows();
+        let (_, stamp) = host.named_counters.rows();
         let early = host.counts();
         host.send("web", 5);
         assert_eq!(host.passed("web"), 10);
-        assert!(host.ledger.take_in_since(stamp, &early));
+        assert!(host.named_counters.take_in_since(stamp, &early));
         assert_eq!(host.passed("web"), 10);
         host.apply(&["dns"]);
-        assert!(!host.ledger.take_in_since(stamp, &early));
+        assert!(!host.named_counters.take_in_since(stamp, &early));
     }
 }
