@@ -248,7 +248,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a burst and its unit, if one comes next.
-    fn burst(&mut self, meter: Meter) -> Result<Option<(u64, ByteUnit)>, TextError<'a>> {
+    fn burst(&mut self, meter: Meter) -> Result<Option<(u64, &'static ByteUnit)>, TextError<'a>> {
         self.skip_space();
         let start = self.at;
         let keyword = self.take_while(|c| !c.is_whitespace() && !c.is_ascii_digit());

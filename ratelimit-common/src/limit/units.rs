@@ -16,17 +16,18 @@ pub struct ByteUnit {
 
 impl ByteUnit {
     /// The unit of one byte.
-    pub const BYTES: Self = Self { name: "bytes", numerator: 1, denominator: 1 };
-    pub(super) const KIB: Self = Self { name: "KiB", numerator: 1 << 10, denominator: 1 };
+    pub const BYTES: &Self = &Self { name: "bytes", numerator: 1, denominator: 1 };
+    pub(super) const KB: &Self = &Self { name: "kB", numerator: 1_000, denominator: 1 };
+    pub(super) const KIB: &Self = &Self { name: "KiB", numerator: 1 << 10, denominator: 1 };
 }
 
 /// The units of a rate in bytes and of its burst. They are for display alone: rates that differ in nothing else are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedUnits {
     /// The unit of the amount.
-    pub amount: ByteUnit,
+    pub amount: &'static ByteUnit,
     /// The unit of the burst.
-    pub burst: ByteUnit,
+    pub burst: &'static ByteUnit,
 }
 
 impl TypedUnits {
@@ -47,7 +48,7 @@ impl Hash for TypedUnits {
 }
 
 /// A number of bytes in a unit. A number that takes more than three decimals is written in bytes.
-pub(super) struct BytesIn(pub(super) u64, pub(super) ByteUnit);
+pub(super) struct BytesIn(pub(super) u64, pub(super) &'static ByteUnit);
 
 impl fmt::Display for BytesIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn bytes_are_written_in_their_unit_with_few_decimals() {
-        let mbit = ByteUnit { name: "Mbit", numerator: 1_000_000, denominator: 8 };
+        let mbit = &ByteUnit { name: "Mbit", numerator: 1_000_000, denominator: 8 };
         for (bytes, unit, text) in [
             (6_250_000, mbit, "50 Mbit"),
             (312_500, mbit, "2.5 Mbit"),

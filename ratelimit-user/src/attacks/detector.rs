@@ -22,7 +22,7 @@ use super::{
     load::per_second,
     ongoing::{Arrived, Course, Look, Ongoing, Threshold},
     usual::{UsualLoads, UsualLook},
-    witness::Witness,
+    witness::SampledPart,
 };
 use crate::{drops::Sighting, policy::AttackPolicy};
 
@@ -86,19 +86,6 @@ pub struct Detector {
     recent: VecDeque<Arc<Sighting>>,
     /// The sampled packets of the last looks, kept only while an attack is about to begin.
     recent_samples: VecDeque<SampledPart>,
-}
-
-/// Packets for one service, or for none, that were sampled at one time.
-#[derive(Clone, Debug)]
-pub struct SampledPart {
-    /// The service that the packets were for, if any.
-    pub service: Option<String>,
-    /// Whether these packets passed within every limit; otherwise they were refused.
-    pub has_passed: bool,
-    /// The sampled packets.
-    pub witnesses: Vec<Witness>,
-    /// What each weight is multiplied with, because samples were lost.
-    pub scale: f64,
 }
 
 /// A target that is not attacked.

@@ -22,11 +22,11 @@ mod timeline;
 mod usual;
 mod witness;
 
-pub use detector::{AttackNews, Detector, Glance, SampledPart};
+pub use detector::{AttackNews, Detector, Glance};
 pub use kind::AttackKind;
 pub use load::{Load, REFUSED, Tallied, Volume};
 pub use report::{AttackNow, AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;
 pub use usual::{Unusual, UsualLoads, UsualMeasure};
-pub use witness::{OriginPort, Witness};
+pub use witness::{OriginPort, SampledPart, Witness};

@@ -48,6 +48,19 @@ impl OriginPort {
     }
 }
 
+/// Packets for one service, or for none, that were sampled at one time.
+#[derive(Clone, Debug)]
+pub struct SampledPart {
+    /// The service that the packets were for, if any.
+    pub service: Option<String>,
+    /// Whether these packets passed within every limit; otherwise they were refused.
+    pub has_passed: bool,
+    /// The sampled packets.
+    pub witnesses: Vec<Witness>,
+    /// What each weight is multiplied with, because samples were lost.
+    pub scale: f64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,7 +42,7 @@ impl Drain {
         Draining(self.begun.subscribe())
     }
 
-    /// Ends the service. Returns when every connection has ended, or after [`MOST`].
+    /// Ends the service. Returns when every connection has ended, or after five seconds.
     pub async fn run(&self) {
         let begun = Instant::now();
         self.begun.send_replace(true);

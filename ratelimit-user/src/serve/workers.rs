@@ -233,7 +233,7 @@ impl Answering {
         }
         // The service ends when the last connection does: nothing else may look like one.
         drop(self);
-        pending().await
+        pending::<()>().await;
     }
 
     fn door(&self, peer: Peer, guest: Arc<Guest>) -> Door {
@@ -298,7 +298,7 @@ async fn accept_all(
     // The files of sockets go with these, and the service does not end before that.
     drop(bound);
     drop(draining);
-    pending().await
+    pending::<()>().await;
 }
 
 /// Accepts connections on one socket until the service ends.

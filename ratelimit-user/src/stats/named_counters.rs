@@ -164,9 +164,13 @@ impl NamedCounters {
             self.names.entry(name.to_owned()).or_default();
         }
         let named: BTreeSet<&str> = self.rows.values().map(|row| row.name.as_str()).collect();
-        for (_, sums) in self.names.extract_if(.., |name, _| !named.contains(name.as_str())) {
-            self.forgotten.add(&sums);
-        }
+        self.names.retain(|name, sums| {
+            let is_named = named.contains(name.as_str());
+            if !is_named {
+                self.forgotten.add(sums);
+            }
+            is_named
+        });
         self.places = Some(places.clone());
         self.changes += 1;
     }

@@ -150,8 +150,8 @@ impl Flood {
         let source = match self.kind {
             Kind::Link => return ethernet(ARP, &[0; 28]),
             Kind::Source | Kind::PerSource => 0xc000_0201,
-            Kind::User | Kind::TrackedTotal => 0xc000_0200 | sender % 4,
-            Kind::Total | Kind::HostTotal => 0x0b00_0000 | sender & 0xff_ffff,
+            Kind::User | Kind::TrackedTotal => 0xc000_0200 | (sender % 4),
+            Kind::Total | Kind::HostTotal => 0x0b00_0000 | (sender & 0xff_ffff),
         };
         let packet = Ipv4::from(Ipv4Addr::from(source));
         if self.meter == "syns" { packet.tcp_frame(SYN) } else { packet.udp_frame(8) }

@@ -294,11 +294,14 @@ impl Fleet<'_> {
     }
 }
 
+/// A meter of an amount per second, of one algorithm.
+type MeterOf = fn(u64) -> Meter;
+
 #[test]
 fn the_smaller_limit_holds_from_the_first_changed_host_on() {
     let server = Redis::single(Options::default());
     let mut store = Script::new(&server);
-    let makers: [(&str, fn(u64) -> Meter); 5] = [
+    let makers: [(&str, MeterOf); 5] = [
         ("bucket", |amount| Meter::Bucket(RequestBucket::new(amount, SECOND, amount))),
         ("fixed", |amount| Meter::Fixed(Fixed::new(amount, SECOND))),
         ("sliding", |amount| Meter::Sliding(Sliding::new(amount, SECOND))),

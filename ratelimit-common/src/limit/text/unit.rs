@@ -9,7 +9,7 @@ use crate::limit::{rate::Period, units::ByteUnit};
 pub(super) struct Unit {
     pub(super) meter: Meter,
     /// How much one unit is; 1 for what is not bytes.
-    pub(super) size: ByteUnit,
+    pub(super) size: &'static ByteUnit,
 }
 
 impl Unit {
@@ -20,16 +20,9 @@ impl Unit {
     }
 }
 
-const fn bytes(name: &'static str, numerator: u64) -> Unit {
-    Unit { meter: Meter::Bytes, size: ByteUnit { name, numerator, denominator: 1 } }
+const fn bytes(size: &'static ByteUnit) -> Unit {
+    Unit { meter: Meter::Bytes, size }
 }
-
-const fn bits(name: &'static str, numerator: u64) -> (&'static str, Unit) {
-    (name, Unit { meter: Meter::Bytes, size: ByteUnit { name, numerator, denominator: 8 } })
-}
-
-const K: u64 = 1_000;
-const KI: u64 = 1_024;
 
 const UNITS: &[(&str, Unit)] = &[
     ("packets", Unit::PACKETS),
@@ -40,20 +33,20 @@ const UNITS: &[(&str, Unit)] = &[
     ("syn", Unit::one(Meter::Syns)),
     ("fragments", Unit::one(Meter::Fragments)),
     ("fragment", Unit::one(Meter::Fragments)),
-    ("bytes", bytes("bytes", 1)),
-    ("byte", bytes("bytes", 1)),
-    ("B", bytes("bytes", 1)),
-    ("kB", bytes("kB", K)),
-    ("KB", bytes("kB", K)),
-    ("MB", bytes("MB", K * K)),
-    ("GB", bytes("GB", K * K * K)),
-    ("KiB", bytes("KiB", KI)),
-    ("MiB", bytes("MiB", KI * KI)),
-    ("GiB", bytes("GiB", KI * KI * KI)),
-    bits("bit", 1),
-    bits("kbit", K),
-    bits("Mbit", K * K),
-    bits("Gbit", K * K * K),
+    ("bytes", bytes(ByteUnit::BYTES)),
+    ("byte", bytes(ByteUnit::BYTES)),
+    ("B", bytes(ByteUnit::BYTES)),
+    ("kB", bytes(ByteUnit::KB)),
+    ("KB", bytes(ByteUnit::KB)),
+    ("MB", bytes(&ByteUnit { name: "MB", numerator: 1_000_000, denominator: 1 })),
+    ("GB", bytes(&ByteUnit { name: "GB", numerator: 1_000_000_000, denominator: 1 })),
+    ("KiB", bytes(ByteUnit::KIB)),
+    ("MiB", bytes(&ByteUnit { name: "MiB", numerator: 1 << 20, denominator: 1 })),
+    ("GiB", bytes(&ByteUnit { name: "GiB", numerator: 1 << 30, denominator: 1 })),
+    ("bit", bytes(&ByteUnit { name: "bit", numerator: 1, denominator: 8 })),
+    ("kbit", bytes(&ByteUnit { name: "kbit", numerator: 1_000, denominator: 8 })),
+    ("Mbit", bytes(&ByteUnit { name: "Mbit", numerator: 1_000_000, denominator: 8 })),
+    ("Gbit", bytes(&ByteUnit { name: "Gbit", numerator: 1_000_000_000, denominator: 8 })),
 ];
 
 /// Spellings in which the case of one letter decides between bytes and bits. They are refused, never guessed.

@@ -1,7 +1,7 @@
 use ratelimit_common::abi::{Reason, counter::Fate};
 
 use super::*;
-use crate::attacks::{AttackKind, Volume, witness::OriginPort};
+use crate::attacks::{AttackKind, OriginPort, Volume, Witness};
 
 const HOST: AttackTarget = AttackTarget::Host;
 

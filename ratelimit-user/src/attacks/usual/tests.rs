@@ -156,7 +156,9 @@ fn the_source_that_sends_most_is_named() {
     let mut day = Day::new();
     day.pass(60, 120);
     let witness = |last: u64| Witness {
-        source: format!("198.51.100.{}", if last % 3 == 0 { last % 100 } else { 200 }).parse().unwrap(),
+        source: format!("198.51.100.{}", if last.is_multiple_of(3) { last % 100 } else { 200 })
+            .parse()
+            .unwrap(),
         port: 53,
         origin: OriginPort { is_udp: true, port: 40_000 },
         weight: 10,
