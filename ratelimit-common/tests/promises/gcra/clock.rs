@@ -34,8 +34,6 @@ proptest! {
             real_ns += step.ns(&held, real_ns, amount);
             let now_ns = real_ns - back_ns;
             latest_ns = latest_ns.max(now_ns);
-            // A second is where a bucket too far ahead counts as filled under another limit.
-            let now_ns = now_ns.max(latest_ns.saturating_sub(SECOND_NS));
             with_steps += u64::from(stepping.ask(now_ns, amount));
             without += u64::from(held.ask(latest_ns, amount));
             prop_assert!(with_steps <= without, "{}: {} with steps back, {} without", rate, with_steps, without);

@@ -19,18 +19,21 @@ pub(crate) struct Bucket {
     pub(crate) rate: Rate,
     pub(crate) limit: Limit,
     pub(crate) tat_q8: u64,
+    /// The precise clock: the latest time of any call, because it does not step back.
+    precise_ns: u64,
 }
 
 impl Bucket {
     /// A source that is seen for the first time.
     pub(crate) fn new(rate: Rate, now_ns: u64) -> Self {
         let limit = rate.limit().expect("strategies only make limits that can be enforced");
-        Self { rate, limit, tat_q8: gcra::time_q8(now_ns) }
+        Self { rate, limit, tat_q8: gcra::time_q8(now_ns), precise_ns: now_ns }
     }
 
     /// What the kernel does with one packet, on one CPU.
     pub(crate) fn ask(&mut self, now_ns: u64, amount: u64) -> bool {
         let charge = gcra::charge_q8(&self.limit, amount);
+        self.precise_ns = self.precise_ns.max(now_ns);
         match gcra::take(self.tat_q8, &self.limit, gcra::time_q8(now_ns), charge) {
             GcraOutcome::Conforms { tat_q8 } => {
                 self.tat_q8 = tat_q8;
@@ -39,7 +42,7 @@ impl Bucket {
             GcraOutcome::Refused => {
                 let tolerance_q8 = self.limit.tolerance_q8;
                 self.tat_q8 =
-                    gcra::settled_q8(self.tat_q8, tolerance_q8, tolerance_q8, gcra::time_q8(now_ns));
+                    gcra::settled_q8(self.tat_q8, tolerance_q8, tolerance_q8, gcra::time_q8(self.precise_ns));
                 false
             }
         }
