@@ -20,7 +20,7 @@ pub(crate) struct Bucket {
     pub(crate) limit: Limit,
     pub(crate) tat_q8: u64,
     /// The precise clock: the latest time of any call, because it does not step back.
-    precise_ns: u64,
+    pub(crate) precise_ns: u64,
 }
 
 impl Bucket {
