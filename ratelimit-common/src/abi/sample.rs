@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_for_a_drop_event_stands_for_no_frame_unless_it_was_due() {
+    fn a_copy_for_a_drop_event_stands_for_no_frame() {
         let header =
             |shift| SampleHeader { time_ns: 0, slot: 0, len: 0, interface: 0, shift, action: 0, link: 0 };
         for (shift, weight, reported) in

@@ -228,7 +228,7 @@ impl Ongoing {
             });
             return Course::Over;
         }
-        if self.is_changed(unix_ms, threshold) {
+        if self.note_change(unix_ms, threshold) {
             self.since_update_ms = 0;
             return Course::Changed;
         }
@@ -251,8 +251,8 @@ impl Ongoing {
         self.report.summary.kind.is_followed_by_another(&look.load.refused, evidence.senders())
     }
 
-    /// Whether notifiers should be told again: the kind has turned out to be another one, the attack has grown tenfold, or more passes than usual.
-    fn is_changed(&mut self, unix_ms: u64, threshold: Threshold) -> bool {
+    /// Notes what changed, and returns whether notifiers should be told again: the kind has turned out to be another one, the attack has grown tenfold, or more passes than usual.
+    fn note_change(&mut self, unix_ms: u64, threshold: Threshold) -> bool {
         let (now, told) = (Announced::of(&self.report), self.told);
         let settles_now = !self.is_settled && self.report.watched_ms >= SETTLED_MS;
         self.is_settled |= settles_now;

@@ -35,7 +35,7 @@ impl IdealBucket {
     }
 
     /// Takes a packet that passed, and returns whether the bucket held one.
-    fn has_for(&mut self, now_ns: u64) -> bool {
+    fn take_passed(&mut self, now_ns: u64) -> bool {
         self.fill(now_ns);
         self.level -= 1.0;
         // Sums of fractions are off by as little as this.
@@ -180,7 +180,7 @@ impl Flood {
             would += f64::from(u8::from(ideal.takes(now_ns)));
             if host.run(&self.frame(rng.u32(..))) == Verdict::Pass {
                 passed += 1.0;
-                if !bound.has_for(now_ns) {
+                if !bound.take_passed(now_ns) {
                     return Some(format!("{} packets above the bound: {self:?}", -bound.level));
                 }
             }

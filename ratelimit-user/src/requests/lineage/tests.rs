@@ -77,7 +77,7 @@ fn another_algorithm_hands_out_nothing_again() {
 }
 
 #[test]
-fn another_algorithm_and_number_there_and_back_hands_out_nothing() {
+fn another_algorithm_there_and_back_hands_out_nothing() {
     for other in ALGORITHMS {
         for algorithm in ALGORITHMS.iter().filter(|algorithm| **algorithm != other) {
             let lists = [12, 3, 12].map(|amount| {

@@ -254,7 +254,7 @@ fn a_large_policy_is_applied_and_a_larger_one_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn an_interface_that_does_not_exist_is_refused_before_the_next_start() {
+fn a_policy_with_an_unknown_interface_is_refused() {
     let edge = Edge::new();
     let of = |names: &str| format!("interfaces = [{names}]\n{}", packets(1000));
     edge.write_policy(&of("\"edge0\""));
