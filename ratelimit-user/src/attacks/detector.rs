@@ -2,7 +2,7 @@
 //!
 //! | | begins | is over |
 //! |---|---|---|
-//! | absolute | `[attacks] begin` refused in a second, 1000 packets (`begin_requests`, 100 requests, of an API) | fewer than half of that |
+//! | absolute | `[attacks] begin` refused in a second, 1000 packets (100 requests of an API) | fewer than half of that |
 //! | relative | and a quarter of what passed, or the attack state is `flood` | or an eighth of what passed |
 //! | for | 2 looks in a row | `[attacks] end_after`, 30 s |
 //!
