@@ -40,7 +40,7 @@ use crate::{
     packet::{Packet, Transport},
     reply::{ReplyFrame, Wire, is_of_group},
     segment::Segment,
-    tables::{Relay, Successor, TailCallContext},
+    tables::{Relay, Successor},
     verdict::conclude,
 };
 use synack::SynAckTerms;
@@ -113,18 +113,13 @@ fn answer_unless_admitted<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, 
 /// could not be answered; counts the frame. The program that made the tail call has already looked into the lists.
 #[inline(always)]
 pub fn prove<T: Stages, R: Relay, W: Sockets>(frame: &Frame<'_>, tables: &T, relay: &R, wire: &W) -> Verdict {
-    let context = take(wire);
-    let reason = prove_and_limit(frame, tables, wire, &context);
-    conclude(tables, relay, tables.policy(), context.service, reason, frame.len())
+    let reason = prove_and_limit(frame, tables, wire);
+    conclude(tables, relay, tables.policy(), take(wire).service, reason, frame.len())
 }
 
+/// The reason that a packet ends with. The tail-call context is read where it is needed: kept meanwhile, it would not fit on the stack.
 #[inline(always)]
-fn prove_and_limit<T: Stages, W: Sockets>(
-    frame: &Frame<'_>,
-    tables: &T,
-    wire: &W,
-    context: &TailCallContext,
-) -> Reason {
+fn prove_and_limit<T: Stages, W: Sockets>(frame: &Frame<'_>, tables: &T, wire: &W) -> Reason {
     let packet = match parse_again(frame, wire) {
         Ok(packet) => packet,
         Err(reason) => return reason,
@@ -135,8 +130,9 @@ fn prove_and_limit<T: Stages, W: Sockets>(
     // A SYN shows nothing, even if its addresses and ports belong to a connection.
     let proof = match packet.transport {
         Transport::TCP_SYN => Proof::Handshake,
-        _ => wire.prove(&packet, context.otherwise),
+        _ => wire.prove(&packet, take(wire).otherwise),
     };
+    let context = take(wire);
     // A cookie opens a connection, so the packet is charged as the SYN that was answered.
     let transport = if proof == Proof::Cookie { Transport::TCP_SYN } else { packet.transport };
     // Forgotten again: the lookup has a path for each family and each kind of socket, and the verifier would follow the rest along each.
