@@ -177,12 +177,12 @@ fn a_part_of_a_redis_cluster_that_hangs_holds_nobody_up_for_long_and_comes_back_
     });
 }
 
-/// The fewest requests that were served in a second between the first and the last.
+/// The fewest requests that were served in two seconds between the first and the last.
 fn fewest(served: &[Instant]) -> usize {
     let last = *served.last().expect("something was served");
-    let second = Duration::from_secs(1);
-    let inside = |from: &Instant| served.iter().filter(|at| **at > *from && **at <= *from + second).count();
-    served.iter().filter(|at| **at + second <= last).map(inside).min().unwrap_or(0)
+    let span = Duration::from_secs(2);
+    let inside = |from: &Instant| served.iter().filter(|at| **at > *from && **at <= *from + span).count();
+    served.iter().filter(|at| **at + span <= last).map(inside).min().unwrap_or(0)
 }
 
 #[test]
@@ -226,10 +226,10 @@ fn an_open_slot_of_a_redis_cluster_costs_no_requests() {
     for ((user, api), served) in asked.iter().zip(&served) {
         let (limit, least) = (if *api == "log" { 20 } else { 40 }, fewest(served));
         println!(
-            "{user} {api}: {} in all, {least} in the worst second of {limit}; {failures} without an answer",
+            "{user} {api}: {} in all, {least} in the worst two seconds of {limit}/s; {failures} without an answer",
             served.len()
         );
-        assert!(least * 10 >= limit * 9, "{user} {api}: {least} in a second");
+        assert!(least * 10 >= 2 * limit * 9, "{user} {api}: {least} in two seconds");
         assert!(served.len() <= limit * 11 + 20, "{user} {api}: {} in 11 s", served.len());
     }
 }
