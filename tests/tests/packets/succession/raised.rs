@@ -85,6 +85,8 @@ fn raise(kind: Kind, [(rate, burst), (faster, wider)]: [(u64, u64); 2], lag_ms: 
         Kind::Total | Kind::TrackedTotal | Kind::HostTotal => {
             1_000 * wider / faster / 32 / u64::from(policies::FACTS.cpus)
         }
+        // Sources charge their prefix without asking first, so it may be a little beyond its burst.
+        Kind::Prefix => 30,
         _ => 0,
     };
     let silent_ms = (0..2_000).position(|_| {
