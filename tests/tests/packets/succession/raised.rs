@@ -85,7 +85,7 @@ fn raise(kind: Kind, [(rate, burst), (faster, wider)]: [(u64, u64); 2], lag_ms: 
         Kind::Total | Kind::TrackedTotal | Kind::HostTotal => {
             1_000 * wider / faster / 32 / u64::from(policies::FACTS.cpus)
         }
-        // Sources charge their prefix without asking first, so it may be a little beyond its burst.
+        // CPUs add to the word of a prefix without a lock, so it may be ahead of the burst by what they add at once.
         Kind::Prefix => 30,
         _ => 0,
     };
