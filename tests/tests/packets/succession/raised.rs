@@ -12,19 +12,17 @@ enum Kind {
     Ungated,
     PerSource,
     User,
-    Prefix,
     Total,
     /// Of a source with an entry, for which totals keep a part back.
     TrackedTotal,
     HostTotal,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 7] = [
     Kind::Source,
     Kind::Ungated,
     Kind::PerSource,
     Kind::User,
-    Kind::Prefix,
     Kind::Total,
     Kind::TrackedTotal,
     Kind::HostTotal,
@@ -43,10 +41,6 @@ impl Kind {
                 "{}[[user]]\nname = \"acme\"\nsources = [\"192.0.2.0/24\"]\nnetwork = [{rate:?}]\n",
                 source(WIDE)
             ),
-            // One source of the prefix has as much as all of the prefix.
-            Self::Prefix => {
-                format!("[source]\ngate = false\nladder = {{ ipv4 = [\"/24 x1\"], ipv6 = [] }}\n{limits}\n")
-            }
             Self::Total => format!("{}{service}total = [{rate:?}]\n", source(WIDE)),
             Self::TrackedTotal => {
                 format!("{}{service}total = [{rate:?}]\n", source(&format!("gate = false\n{WIDE}")))
@@ -85,8 +79,6 @@ fn raise(kind: Kind, [(rate, burst), (faster, wider)]: [(u64, u64); 2], lag_ms: 
         Kind::Total | Kind::TrackedTotal | Kind::HostTotal => {
             1_000 * wider / faster / 32 / u64::from(policies::FACTS.cpus)
         }
-        // CPUs add to the word of a prefix without a lock, so it may be ahead of the burst by what they add at once.
-        Kind::Prefix => 30,
         _ => 0,
     };
     let silent_ms = (0..2_000).position(|_| {
