@@ -8,7 +8,10 @@ mod wire;
 
 use std::{
     net::{Ipv4Addr, TcpStream},
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -172,6 +175,7 @@ fn served_or_refused_for_long(client: &mut Client, question: &RateLimitRequest) 
 #[test]
 fn full_descriptors_cost_others_nothing_on_a_cluster() {
     const OF_PATH: usize = 20;
+    const CLIENTS: usize = 2 * OF_PATH;
     let cluster = RedisCluster::new();
     let policy = format!(
         "[[api]]\nname = \"user\"\nkey = [\"user\"]\nlimits = [\"40/hour\"]\n\
@@ -202,12 +206,15 @@ fn full_descriptors_cost_others_nothing_on_a_cluster() {
             asked(vec![descriptor(&[("api", "user"), ("user", user)]), of_path])
         };
         let (goes_on, served, begun) = (AtomicBool::new(true), AtomicUsize::new(0), Instant::now());
+        // What is charged for a path that becomes full is given back while others ask.
+        let start = Barrier::new(CLIENTS + OF_PATH);
         let refused: Vec<Refused> = std::thread::scope(|scope| {
-            for n in 0..8 {
-                let (address, goes_on, served) = (services[n % 2].grpc, &goes_on, &served);
+            for n in 0..CLIENTS {
+                let (address, goes_on, served, start) = (services[n % 2].grpc, &goes_on, &served, &start);
                 let full = question("full");
                 scope.spawn(move || {
                     let mut client = Client::connect(address);
+                    start.wait();
                     // A test that fails ends, too.
                     while goes_on.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(60) {
                         let answer = served_or_refused_for_long(&mut client, &full);
@@ -215,14 +222,18 @@ fn full_descriptors_cost_others_nothing_on_a_cluster() {
                     }
                 });
             }
-            wait_for("a full path", || (served.load(Ordering::Relaxed) >= OF_PATH).then_some(()));
             let once = |n: usize| {
-                let (address, other) = (services[n % 2].grpc, question("other"));
-                scope.spawn(move || served_or_refused_for_long(&mut Client::connect(address), &other))
+                let (address, other, start) = (services[n % 2].grpc, question("other"), &start);
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    start.wait();
+                    served_or_refused_for_long(&mut client, &other)
+                })
             };
             let others: Vec<_> = (0..OF_PATH).map(once).collect();
             let others = others.into_iter().map(|thread| thread.join().expect("an answer"));
             let refused = others.filter_map(Result::err).collect();
+            wait_for("a full path", || (served.load(Ordering::Relaxed) >= OF_PATH).then_some(()));
             goes_on.store(false, Ordering::Relaxed);
             refused
         });
