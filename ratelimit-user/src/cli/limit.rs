@@ -47,7 +47,7 @@ enum LimitAction {
     },
     /// Change one limit, or all limits of a list, from the next packet on
     ///
-    /// Lists are source, service.NAME.per_source, service.NAME.total, plan.NAME.network and user.NAME.network. One limit of a
+    /// Lists are host.total, source, service.NAME.per_source, service.NAME.total, plan.NAME.network and user.NAME.network. One limit of a
     /// list has what it counts behind the name of the list: source.packets, service.dns.total.bytes; a second limit in packets is source.packets-2.
     ///
     /// The policy file is not touched unless --save is given; then only this limit changes in the file, and comments stay.

@@ -289,7 +289,7 @@ fn a_policy_with_an_unknown_interface_is_refused() {
 fn rollback_takes_back_one_apply_limit_set_or_sighup() {
     let edge = Edge::new();
     let daemon = edge.start(&packets(1000));
-    assert_answer(&edge.cli(&["rollback"]), 1, &["no policy was in force before this one"]);
+    assert_answer(&edge.cli(&["rollback"]), 1, &["there is no change to take back"]);
     let other = file(&edge, "other.toml", &packets(2000));
     let back = || {
         assert_answer(&edge.cli(&["rollback"]), 0, &["is in force again"]);
