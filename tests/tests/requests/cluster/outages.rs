@@ -185,6 +185,10 @@ fn fewest(served: &[Instant]) -> usize {
     served.iter().filter(|at| **at + span <= last).map(inside).min().unwrap_or(0)
 }
 
+fn longest_pause(served: &[Instant]) -> Duration {
+    served.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(Duration::MAX)
+}
+
 /// A machine that stands still for a moment loses requests too, and does not do so again and again.
 #[test]
 fn an_open_slot_of_a_redis_cluster_costs_no_requests() {
@@ -237,7 +241,13 @@ fn is_open_slot_without_cost() -> bool {
             served.len()
         );
         assert!(served.len() <= limit * 11 + 20, "{user} {api}: {} in 11 s", served.len());
-        is_free &= least * 10 >= 2 * limit * 9;
+        // A log gives a second's requests as soon as it can, so two of its seconds need not be whole: its sum and its longest pause say what was lost.
+        is_free &= match *api {
+            "log" => {
+                served.len() * 10 >= limit * 11 * 9 && longest_pause(served) < Duration::from_millis(1_600)
+            }
+            _ => least * 10 >= 2 * limit * 9,
+        };
     }
     is_free
 }

@@ -198,7 +198,13 @@ fn connections_are_spread_evenly_over_threads() {
     let service = Service::start(&format!("{POLICY}[requests]\nthreads = 4\n"));
     let mut connections = Vec::new();
     for address in [service.http, service.grpc, service.resp] {
-        let before: BTreeSet<String> = waited_for(&service).into_iter().flatten().collect();
+        // A connection of the start may still be ending, and the next one gets its number.
+        let before: BTreeSet<String> = wait_for("connections that stay", || {
+            let all = || -> BTreeSet<String> { waited_for(&service).into_iter().flatten().collect() };
+            let before = all();
+            std::thread::sleep(Duration::from_millis(50));
+            (all() == before).then_some(before)
+        });
         connections.extend((0..32).map(|_| TcpStream::connect(address).expect("connect")));
         let spread = wait_for("connections that threads have", || {
             let more = waited_for(&service).into_iter().map(|thread| thread.difference(&before).count());
