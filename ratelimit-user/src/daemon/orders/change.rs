@@ -118,7 +118,8 @@ impl PolicyInForce {
             self.end_wait(&format!("asked for by {by}"), enforcer)?;
         } else {
             let Some(previous) = self.previous.clone() else {
-                let message = "there is no change to take back, and `rollback` takes back one; nothing was changed";
+                let message =
+                    "there is no change to take back, and `rollback` takes back one; nothing was changed";
                 return Err(Failure::new(ExitCode::Found, message));
             };
             refuse_policy(previous.policy(), self.policy(), enforcer.lists, operator)?;
