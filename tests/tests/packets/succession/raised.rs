@@ -61,7 +61,7 @@ const RAISES: [[(u64, u64); 2]; 6] = [
     [(1_000, 1_000), (10_000, 1_000)],
     [(1_000, 1_000), (1_030, 1_000)],
     [(1_000, 10_000), (1_500, 10_000)],
-    [(1_000, 1_000), (20_000, 1_000)],
+    [(1_000, 1_000), (100_000, 1_000)],
     [(300, 3_000), (600, 6_000)],
     [(10, 1_000), (5_000, 5_000)],
 ];
@@ -87,8 +87,11 @@ fn raise(kind: Kind, [(rate, burst), (faster, wider)]: [(u64, u64); 2], lag_ms: 
         }
         _ => 0,
     };
-    // A prefix that owed more than its sources may use of the new burst squeezes them until it owes less: see decision 28.
-    let squeezed_ms = if let Kind::Prefix = kind { 500 * wider / faster } else { 0 };
+    // A prefix whose burst lasts shorter than before squeezes its sources until it owes less than half of that: see decision 28.
+    let squeezed_ms = match kind {
+        Kind::Prefix if wider * rate < burst * faster => 500 * wider / faster,
+        _ => 0,
+    };
     let silent_ms = (0..4_000).position(|_| {
         let passed = host.flood(1) == 1;
         host.wait_ms(1);
