@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// governor; installs those for this checkout, takes no root
     #[arg(long, conflicts_with = "frame")]
     requests: bool,
-    /// Fewer cases and shorter rounds: under a minute, once everything is built
+    /// Fewer cases and shorter rounds: about a minute, once everything is built
     #[arg(long)]
     quick: bool,
     /// How to print the results

@@ -55,7 +55,7 @@ struct Options {
     /// Questions instead of packets: the decision service beside its peers; takes no root
     #[arg(long, conflicts_with = "frame")]
     requests: bool,
-    /// Fewer cases and shorter rounds: under a minute
+    /// Fewer cases and shorter rounds: about a minute
     #[arg(long)]
     quick: bool,
     /// How to print the results
