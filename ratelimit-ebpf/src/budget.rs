@@ -7,6 +7,13 @@ use ratelimit_common::{
 
 use crate::tables::{CpuBudget, Tables};
 
+/// Packets that the memory of known clients learns from one by one: 20 000 each second.
+const LESSONS: Limit = Limit {
+    cost_fp: 50_000 << gcra::TIME_FRAC_BITS,
+    tolerance_q8: 100_000_000 << gcra::TIME_FRAC_BITS,
+    ..Limit::UNUSED
+};
+
 /// Whether this CPU's budget has room for one more entry of a new source. Takes nothing.
 #[inline(always)]
 pub(crate) fn admits_newcomer<T: Tables>(tables: &T, policy: &Policy, now_q8: u64) -> bool {
@@ -64,5 +71,6 @@ const fn limit(policy: &Policy, budget: CpuBudget) -> &Limit {
         CpuBudget::Proofs => &policy.prefilter.proofs,
         CpuBudget::Rejections => &policy.prefilter.rejections,
         CpuBudget::Reports => &policy.prefilter.reports,
+        CpuBudget::Lessons => &LESSONS,
     }
 }

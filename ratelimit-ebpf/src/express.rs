@@ -149,7 +149,7 @@ fn known_reason<T: Leaves, S: Origin>(
     if is_tcp && !quiet {
         return None;
     }
-    if may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
+    let spent = if may_be_tracked && is_tracked(tables, policy, hash, now_q8) {
         if is_tcp || !tables.weighs_alike() {
             return None;
         }
@@ -162,9 +162,9 @@ fn known_reason<T: Leaves, S: Origin>(
             tables.tidy(hash, now_q8);
         }
         match limit::spent_for_tracked(tables, policy, service, (len, now_ns)) {
-            Known::Spent(reason) => return Some(reason),
+            Known::Spent(reason) => Some(reason),
             // A prefix keeps a part back for proven sources. A source may be proven on one CPU while another still notes down a refusal from before.
-            Known::Left if !limit::may_be_proven(tables, hash, now_q8) => {}
+            Known::Left if !limit::may_be_proven(tables, hash, now_q8) => None,
             Known::Left | Known::Nothing => return None,
         }
     } else {
@@ -186,12 +186,14 @@ fn known_reason<T: Leaves, S: Origin>(
         if is_tcp {
             return None;
         }
-        if let Some(reason) = limit::spent_total_noted(tables, policy, service, (len, now_ns)) {
-            return Some(reason);
-        }
-        if !tables.weighs_alike() || !limit::host_holds(tables, policy, len) {
+        let spent = limit::spent_total_noted(tables, policy, service, (len, now_ns));
+        if spent.is_none() && (!tables.weighs_alike() || !limit::host_holds(tables, policy, len)) {
             return None;
         }
+        spent
+    };
+    if let Some(reason) = spent {
+        return tables.unless_known(policy, service, hash, now_ns, reason);
     }
     if !lane::is_crowded(tables, now_ns) {
         return None;

@@ -8,7 +8,10 @@ use core::ptr::{addr_of, addr_of_mut};
 
 use ratelimit_common::{
     abi::{Policy, Switches, sample::Sampling},
-    limit::prefilter::{CELL_BIT_WORDS, CELLS_IN_WORD, NEGATIVE_PLACES},
+    limit::{
+        clients::FILTER_WORDS,
+        prefilter::{CELL_BIT_WORDS, CELLS_IN_WORD, NEGATIVE_PLACES},
+    },
 };
 use ratelimit_ebpf::{packet::Family, tables::Lane};
 
@@ -39,6 +42,11 @@ static mut TRACKED: [u64; CELL_BIT_WORDS] = [u64::MAX; CELL_BIT_WORDS];
 #[unsafe(link_section = ".bss.NEGATIVE")]
 #[unsafe(no_mangle)]
 static mut NEGATIVE: [u64; NEGATIVE_PLACES] = [0; NEGATIVE_PLACES];
+
+/// The filter in front of known clients. Each program has its own, which the daemon fills.
+#[unsafe(link_section = ".bss.CLIENT_FILTER")]
+#[unsafe(no_mangle)]
+static mut CLIENT_FILTER: [u64; FILTER_WORDS] = [0; FILTER_WORDS];
 
 /// Whether frames are sampled. A variable and not a map of its own, because reading it is one load without a lookup.
 #[unsafe(link_section = ".data.sampling")]
@@ -107,4 +115,11 @@ pub(crate) fn cell_bits(cell: u32) -> (*mut u64, u32) {
 pub(crate) fn negative_entry(place: u32) -> *mut u64 {
     // SAFETY: the mask keeps the word inside, for the verifier too.
     unsafe { addr_of_mut!(NEGATIVE[place as usize & (NEGATIVE_PLACES - 1)]) }
+}
+
+/// A word of the filter in front of known clients.
+#[inline(always)]
+pub(crate) fn client_filter(index: u32) -> *mut u64 {
+    // SAFETY: the mask keeps the word inside, for the verifier too.
+    unsafe { addr_of_mut!(CLIENT_FILTER[index as usize & (FILTER_WORDS - 1)]) }
 }

@@ -18,6 +18,7 @@ use ratelimit_common::{
         destination::{DestinationKey, KEY_BITS},
     },
     limit::{
+        clients::WAYS,
         fair, gcra,
         prefilter::{self, REMEMBERED_BIT, TRACKED_BIT},
         window::sliding::SUB_WINDOWS,
@@ -33,9 +34,9 @@ use crate::{
     cpu::{self, Cpu, Reading},
     globals,
     maps::{
-        ALLOWANCES, ASKED, BUCKETS, CELLS, COUNTERS, DESTINATIONS, DROPS, EVENTS, FAIR, FRESH_WINDOW,
-        KEPT_WINDOWS, LEASES, LINK_CELLS, LINKS, LISTS_V4, LISTS_V6, MARKS, POLICY, PREFIXES, PROVEN, QUIET,
-        RUNGS, SHARES, SPENT, SYNS, TOTALS, USER_LIMITS, USER_WINDOWS, USERS, WINDOWS,
+        ALLOWANCES, ASKED, BUCKETS, CELLS, CLAIMED, CLIENTS, COUNTERS, DESTINATIONS, DROPS, EVENTS, FAIR,
+        FRESH_WINDOW, KEPT_WINDOWS, LEASES, LINK_CELLS, LINKS, LISTS_V4, LISTS_V6, MARKS, POLICY, PREFIXES,
+        PROVEN, QUIET, RUNGS, SHARES, SPENT, SYNS, TOTALS, USER_LIMITS, USER_WINDOWS, USERS, WINDOWS,
     },
 };
 
@@ -154,6 +155,7 @@ impl Tables for Maps {
     type PrefixLevelCell = *mut PrefixLevelCell;
     type Window = *mut WindowState;
     type Share = *mut Share;
+    type Clients = *mut [u64; WAYS];
 
     #[inline(always)]
     fn now_ns(&self, clock: Clock) -> u64 {
@@ -445,6 +447,39 @@ impl Tables for Maps {
     #[inline(always)]
     fn asked(&self, cell: u32) -> Option<*mut u64> {
         ASKED.get_ptr_mut(cell)
+    }
+
+    #[inline(always)]
+    fn clients(&self, set: u32) -> Option<*mut [u64; WAYS]> {
+        CLIENTS.get_ptr_mut(set)
+    }
+
+    #[inline(always)]
+    fn client(&self, set: *mut [u64; WAYS], way: usize) -> *mut u64 {
+        // SAFETY: array values live as long as the map; the mask keeps the way inside, for the verifier too.
+        unsafe { addr_of_mut!((*set)[masked::<{ WAYS - 1 }>(way)]) }
+    }
+
+    #[inline(always)]
+    fn claimed(&self, set: u32) -> Option<*mut [u64; WAYS]> {
+        CLAIMED.get_ptr_mut(set)
+    }
+
+    #[inline(always)]
+    fn client_filter(&self, index: u32) -> Option<*mut u64> {
+        Some(globals::client_filter(index))
+    }
+
+    #[inline(always)]
+    fn wanted_until(&self, service: u32) -> Option<*mut u64> {
+        // SAFETY: array values live as long as the map.
+        TOTALS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).wanted_until_q8) })
+    }
+
+    #[inline(always)]
+    fn reserve(&self, service: u32, index: usize) -> Option<*mut u64> {
+        // SAFETY: array values live as long as the map; `index` is below MAX_TOTALS.
+        TOTALS.get_ptr_mut(service).map(|state| unsafe { addr_of_mut!((*state).reserve_tat_q8[index]) })
     }
 
     #[inline(always)]

@@ -20,7 +20,10 @@ use ratelimit_common::{
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::prefilter,
+    limit::{
+        clients::{SETS, WAYS},
+        prefilter,
+    },
 };
 use ratelimit_ebpf::report::QUIET_SLOTS;
 
@@ -52,6 +55,14 @@ pub(crate) static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new(
 /// Marks of cells with a proven source, see [`fair::proven_mark`]. One value for all, because an array element takes eight bytes and a mark is one byte.
 #[btf_map]
 pub(crate) static PROVEN: Array<[u8; prefilter::CELLS as usize], 1> = Array::new();
+
+/// Known clients: see `limit::clients` in the common crate.
+#[btf_map]
+pub(crate) static CLIENTS: Array<[u64; WAYS], { SETS as usize }> = Array::new();
+
+/// What known clients have claimed of spent totals, at the same places.
+#[btf_map]
+pub(crate) static CLAIMED: Array<[u64; WAYS], { SETS as usize }> = Array::new();
 
 /// Counters of frames and bytes, by service, fate and reason.
 #[btf_map]
@@ -87,7 +98,7 @@ pub(crate) static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize
 
 /// The buckets of per-CPU budgets, by [`CpuBudget`].
 #[btf_map]
-pub(crate) static ALLOWANCES: PerCpuArray<u64, 4> = PerCpuArray::new();
+pub(crate) static ALLOWANCES: PerCpuArray<u64, 5> = PerCpuArray::new();
 
 /// Buckets of tracked prefixes.
 #[btf_map]

@@ -11,7 +11,7 @@ use core::array;
 use ratelimit_common::{
     abi::{
         Bucket, Clock, DropEvent, EntryKey, Event, Lease, LimitSet, ListEntry, MAX_LIMITS, Policy, PrefixKey,
-        cell::NEGATIVE_ENTRIES, destination::DestinationKey,
+        cell::NEGATIVE_ENTRIES, destination::DestinationKey, service::MAX_TOTALS,
     },
     limit::{fair, prefilter},
 };
@@ -95,6 +95,7 @@ impl<R: Rows> Tables for R {
     type PrefixLevelCell = R::Word;
     type Window = R::Word;
     type Share = R::Word;
+    type Clients = R::Word;
 
     fn now_ns(&self, clock: Clock) -> u64 {
         self.clock_ns(clock)
@@ -275,6 +276,30 @@ impl<R: Rows> Tables for R {
 
     fn asked(&self, cell: u32) -> Option<R::Word> {
         self.find(Row::Asked(cell))
+    }
+
+    fn clients(&self, set: u32) -> Option<R::Word> {
+        self.find(Row::Clients(set))
+    }
+
+    fn client(&self, set: R::Word, way: usize) -> R::Word {
+        R::along(set, way)
+    }
+
+    fn claimed(&self, set: u32) -> Option<R::Word> {
+        self.find(Row::Claimed(set))
+    }
+
+    fn client_filter(&self, index: u32) -> Option<R::Word> {
+        self.find(Row::ClientFilter(index))
+    }
+
+    fn wanted_until(&self, service: u32) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Total(service))?, 2 * MAX_TOTALS))
+    }
+
+    fn reserve(&self, service: u32, index: usize) -> Option<R::Word> {
+        Some(R::along(self.find(Row::Total(service))?, MAX_TOTALS + index))
     }
 
     fn total(&self, service: u32, index: usize) -> Option<R::Word> {

@@ -9,7 +9,7 @@ use ratelimit_common::abi::{Bucket, LimitSet, Policy, Reason, WindowLimit, Windo
 use ratelimit_ebpf::{
     express,
     frame::{Frame, Link, MAX_OFFSET},
-    limit::{self, Leaves, PacketCharge, Proof, Scope, Sender, Stages, Weight, WindowCharge},
+    limit::{self, Leaves, PacketCharge, Precedence, Proof, Scope, Sender, Stages, Weight, WindowCharge},
     link,
     packet::{Family, Packet, ends},
     report::Refused,
@@ -101,6 +101,7 @@ numbers! {
     Reason as u32: |reason| reason as u32, Reason::from_code;
     Weight as u64: Weight::to_bits, Weight::from_bits;
     Refused as u64: Refused::to_bits, Refused::from_bits;
+    Precedence as u32: Precedence::to_bits, Precedence::from_bits;
 }
 
 /// The answer of a stage, and the number that it is returned as.
@@ -155,6 +156,20 @@ impl StageAnswer for u32 {
     #[inline(always)]
     fn from_number(number: u32) -> Self {
         number
+    }
+}
+
+impl StageAnswer for Precedence {
+    const NOTHING: u32 = Self::NONE.to_bits();
+
+    #[inline(always)]
+    fn to_number(self) -> u32 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_number(number: u32) -> Self {
+        Self::from_bits(number)
     }
 }
 
@@ -218,6 +233,11 @@ stages! { Leaves:
     fn charge_crowd(policy: &Policy, request: &PacketCharge, party: Party) -> Reason => limit::charge_crowd;
     fn tidy(hash: u64, now_q8: u64) -> () => limit::tidy;
     fn remember_proven(hash: u64, now_q8: u64) -> () => limit::remember_proven;
+    fn press(policy: &Policy, request: &mut PacketCharge, party: Party) -> bool => limit::press;
+    fn take_precedence(policy: &Policy, request: &PacketCharge, party: Party) -> Precedence => limit::take_precedence;
+    fn charge_reserve(policy: &Policy, request: &PacketCharge, precedence: Precedence) -> () => limit::charge_reserve;
+    fn unless_known(policy: &Policy, service: u32, hash: u64, now_ns: u64, reason: Reason) -> Option<Reason> => limit::unless_known;
+    fn learn(policy: &Policy, request: &PacketCharge) -> () => limit::learn;
     fn count_syn(policy: &Policy, request: &PacketCharge) -> bool => limit::count_syn;
     fn remember_shared(policy: &Policy, request: &PacketCharge) -> () => limit::remember_shared;
     fn forget_shared(policy: &Policy, request: &PacketCharge) -> () => limit::forget_shared;

@@ -73,6 +73,8 @@ pub enum CpuBudget {
     Rejections = 2,
     /// Drop events for the daemon.
     Reports = 3,
+    /// Packets from which the memory of known clients learns, one by one.
+    Lessons = 4,
 }
 
 /// The words that each CPU keeps for the express lane.
@@ -111,11 +113,15 @@ pub enum LaneWord {
     RefusedPacket = 14,
     /// The counter of the noted packet.
     RefusedCounter = 15,
+    /// Until when nothing is learned about known clients: a total was spent a moment ago.
+    ScarceUntil = 16,
+    /// The state of a generator of random numbers.
+    Random = 17,
 }
 
 impl LaneWord {
     /// How many words each CPU has.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 18;
 }
 
 /// The express lane's view of the policy.
@@ -139,6 +145,8 @@ pub trait Tables {
     type Window: Copy;
     /// A handle to what this CPU holds of the totals of a service.
     type Share: Copy;
+    /// A handle to one set of known clients.
+    type Clients: Copy;
 
     /// The kernel's monotonic clock in nanoseconds. The coarse clock is read once per packet, the precise one only if the policy needs it.
     fn now_ns(&self, clock: Clock) -> u64;
@@ -246,6 +254,19 @@ pub trait Tables {
     /// The word with the mark of the source of a prefilter cell that was last asked for a connection.
     fn asked(&self, cell: u32) -> Option<Self::Word>;
 
+    /// A set of known clients.
+    fn clients(&self, set: u32) -> Option<Self::Clients>;
+    /// The word of one client of a set; `way` is below [`WAYS`](ratelimit_common::limit::clients::WAYS).
+    fn client(&self, set: Self::Clients, way: usize) -> Self::Word;
+    /// What the clients of a set have claimed, by the same ways.
+    fn claimed(&self, set: u32) -> Option<Self::Clients>;
+    /// A word of the filter in front of known clients.
+    fn client_filter(&self, index: u32) -> Option<Self::Word>;
+
+    /// The word with the time until which known clients want the reserve of a total.
+    fn wanted_until(&self, service: u32) -> Option<Self::Word>;
+    /// The bucket of the reserve of a limit of a total, of which known clients have a part before others.
+    fn reserve(&self, service: u32, index: usize) -> Option<Self::Word>;
     /// The shared bucket of a limit of a service's total, or of the host's.
     fn total(&self, service: u32, index: usize) -> Option<Self::Word>;
     /// What this CPU holds of the totals of a service, or of the host.

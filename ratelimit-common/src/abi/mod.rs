@@ -44,10 +44,10 @@ pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. It is part of the pin path, so a daemon never opens maps with another layout.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;
 
 /// The fingerprint of the layouts of [`ABI_VERSION`].
-const RECORDED_FINGERPRINT: usize = 3172325518457429762;
+const RECORDED_FINGERPRINT: usize = 10766363165809259542;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

@@ -30,6 +30,12 @@ pub const PROVEN: &str = "PROVEN";
 pub const TRACKED: &str = ".data.TRACKED";
 /// The negative entries of the prefilter's cells. A section with one variable. Not pinned: each program has its own.
 pub const NEGATIVE: &str = ".bss.NEGATIVE";
+/// Known clients, in sets.
+pub const CLIENTS: &str = "CLIENTS";
+/// What known clients have claimed of spent totals, in sets.
+pub const CLAIMED: &str = "CLAIMED";
+/// The filter in front of known clients. A section with one variable. Not pinned: the daemon fills it from `CLIENTS`.
+pub const CLIENT_FILTER: &str = ".bss.CLIENT_FILTER";
 /// Counters of frames per CPU, by service, fate and reason.
 pub const COUNTERS: &str = "COUNTERS";
 /// Tables of destinations, one in use and one to be written.
@@ -96,9 +102,11 @@ pub const USER_LIMITS_PINS: [[&str; 2]; 2] =
     [["USER_LIMITS_0_A", "USER_LIMITS_0_B"], ["USER_LIMITS_1_A", "USER_LIMITS_1_B"]];
 
 /// Every pinned map, in the order of pinning.
-pub const MAPS: [&str; 31] = [
+pub const MAPS: [&str; 33] = [
     BUCKETS,
     CELLS,
+    CLAIMED,
+    CLIENTS,
     COUNTERS,
     DESTINATIONS,
     EVENTS,

@@ -156,7 +156,7 @@ impl PrefixLevel {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 343320 {
+    pub struct Policy: 345368 {
         /// The number of this policy; it rises with every policy since the maps were made.
         pub generation: u64,
         /// What holds for every source.

@@ -59,7 +59,7 @@ abi_struct! {
 
 abi_struct! {
     /// One service: its limits, and what happens to refused packets.
-    pub struct Service: 288 {
+    pub struct Service: 296 {
         /// The limit on SYNs above which SYNs are answered with cookies; a price of 0 switches cookies off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
@@ -68,6 +68,8 @@ abi_struct! {
         pub totals: [Total; MAX_TOTALS],
         /// The limits of each source at this service.
         pub per_source: LimitSet,
+        /// A number by the name of the service, which known clients are remembered by: an index may be another service's after a change of policy.
+        pub clients_group: u64,
         /// The number of an [`OnLimit`].
         pub on_limit: u32,
         /// The DSCP class of packets that the service marks, 0 to 63.
@@ -77,9 +79,13 @@ abi_struct! {
 
 abi_struct! {
     /// The shared buckets of one total, one for each limit.
-    pub struct TotalState: 16 {
+    pub struct TotalState: 40 {
         /// Theoretical arrival times, changed by compare-and-exchange.
         pub tat_q8: [u64; MAX_TOTALS],
+        /// Theoretical arrival times of the part that known clients may have before others, while the rest is spent.
+        pub reserve_tat_q8: [u64; MAX_TOTALS],
+        /// Until when the reserve counts as wanted by known clients, as a time word.
+        pub wanted_until_q8: u64,
     }
 }
 
@@ -91,6 +97,12 @@ abi_struct! {
         /// Until when SYNs are answered with cookies, as a time word.
         pub cookies_until_q8: u64,
     }
+}
+
+impl TotalState {
+    /// Totals of which nothing is spent.
+    pub const FULL: Self =
+        Self { tat_q8: [0; MAX_TOTALS], reserve_tat_q8: [0; MAX_TOTALS], wanted_until_q8: 0 };
 }
 
 /// How long cookies continue after the last SYN above the threshold, in 1/256 ns: long enough to bridge the gaps of a flood,
@@ -187,6 +199,7 @@ impl Service {
         total_count: 0,
         totals: [Total { limit: Limit::UNUSED, untracked_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
         per_source: LimitSet::NONE,
+        clients_group: 0,
         on_limit: OnLimit::Drop as u32,
         dscp: 0,
     };

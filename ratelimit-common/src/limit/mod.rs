@@ -1,6 +1,7 @@
 //! The maths of limits: pure functions of state, parameters, time and cost.
 
 pub mod aggregation;
+pub mod clients;
 pub mod fair;
 pub mod gcra;
 pub mod lease;

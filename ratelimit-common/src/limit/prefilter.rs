@@ -30,7 +30,7 @@
 mod negative_entry;
 mod source_hash;
 #[cfg(test)]
-mod split_mix;
+pub(super) mod split_mix;
 
 pub(super) use self::negative_entry::{TAG_MASK, UNTIL_SHIFT, tag};
 pub use self::{

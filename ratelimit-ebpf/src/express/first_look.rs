@@ -69,7 +69,11 @@ fn refusal_of<T: Leaves, S: Origin>(tables: &T, packet: &Brief<S>, now_ns: u64) 
         return None;
     } else {
         // The packets of a spoofed flood do not read the cells.
-        of_shared(tables, SpentFor::Untracked, policy, packet, (service, hash), now_ns)?
+        let reason = of_shared(tables, SpentFor::Untracked, policy, packet, (service, hash), now_ns)?;
+        if reason != Reason::LimitPrefix && limit::is_to_be_found(tables, policy, service, hash, now_ns) {
+            return None;
+        }
+        reason
     };
     lane::open(tables, now_ns);
     Some(slot(service, reason, Fate::Decided))
@@ -101,6 +105,7 @@ fn of_remembered<T: Leaves, S: Origin>(
                 // See the rest of the lane.
                 Reason::LimitPrefix if limit::may_be_proven(tables, hash, now_q8) => None,
                 Reason::LimitPrefix => Some(Reason::LimitPrefix),
+                _ if limit::is_to_be_found(tables, policy, service, hash, now_ns) => None,
                 total => unless_to_be_noted(tables, total, now_ns),
             }
         }

@@ -10,9 +10,10 @@ use crate::{forget::forget, tables::Tables};
 pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
     let (len, now_q8) = (request.len as u64, request.now_q8);
     let view = TotalView::of(tables, policy, request.service as u32);
+    let draws = request.draws_at_service(party);
     // Most packets of a spoofed flood end here, at this CPU's own words.
     if let Some(view) = &view
-        && view.is_spent(tables, len, now_q8, party)
+        && view.is_spent(tables, len, now_q8, draws)
     {
         return Reason::ServiceTotal;
     }
@@ -25,10 +26,10 @@ pub fn charge<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge, pa
         return Reason::LimitPrefix;
     }
     if let Some(view) = &view {
-        if !view.stock(tables, len, now_q8, party) {
+        if !view.stock(tables, len, now_q8, draws) {
             return Reason::ServiceTotal;
         }
-        view.spend(tables, len, party);
+        view.spend(tables, len, draws);
     }
     if !aggregation::charge(tables, policy, request, party) {
         return Reason::LimitPrefix;

@@ -5,26 +5,52 @@
 
 use ratelimit_common::{
     abi::{Clock, Policy, Reason, service::Party},
-    limit::gcra,
+    limit::{clients::ReservePressure, gcra},
 };
 
-use super::{leaves::Leaves, request::PacketCharge};
+use super::{leaves::Leaves, precedence::Precedence, request::PacketCharge};
 
-/// Charges the host's total and all other shared limits, or returns the reason of the refusal.
+/// Charges the host's total and all other shared limits, or returns the reason of the refusal. A packet that finds the ordinary part of a total spent may have one
+/// of the reserve.
 #[inline(always)]
 pub(super) fn charge_all<T: Leaves>(
     tables: &T,
     policy: &Policy,
-    request: &PacketCharge,
+    request: &mut PacketCharge,
     party: Party,
 ) -> Reason {
+    let reason = charge_once(tables, policy, request, party);
+    if party == Party::Proven || !matches!(reason, Reason::ServiceTotal | Reason::HostTotal) {
+        return reason;
+    }
+    if !tables.press(policy, request, party) {
+        return reason;
+    }
+    let precedence = tables.take_precedence(policy, request, party);
+    if precedence != Precedence::NONE {
+        tables.charge_reserve(policy, request, precedence);
+    }
+    if !precedence.is_admitted() {
+        return reason;
+    }
+    // A total whose ordinary part has something left does not give of its reserve.
+    let is_of_host = reason == Reason::HostTotal;
+    request.pressure =
+        if is_of_host { ReservePressure::PRECEDES } else { ReservePressure::PRECEDES_AT_SERVICE };
+    charge_once(tables, policy, request, party)
+}
+
+/// Charges the host's total and all other shared limits once.
+#[inline(always)]
+fn charge_once<T: Leaves>(tables: &T, policy: &Policy, request: &PacketCharge, party: Party) -> Reason {
     let capped = policy.host_total_count != 0;
-    if capped && !tables.stock_host(policy, request.len as u64, request.now_q8, party) {
+    let draws = request.draws_at_host(party);
+    if capped && !tables.stock_host(policy, request.len as u64, request.now_q8, draws) {
         return Reason::HostTotal;
     }
     let reason = tables.charge_crowd(policy, request, party);
     if capped && reason == Reason::Conforming {
-        tables.spend_host(policy, request.len as u64, party);
+        tables.spend_host(policy, request.len as u64, draws);
     }
     reason
 }

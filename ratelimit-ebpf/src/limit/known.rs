@@ -6,6 +6,7 @@ use ratelimit_common::{
 };
 
 use super::{
+    clients::{note_scarcity, unless_known},
     negative_cache,
     sender::Sender,
     spent_note::{SpentFor, note_down, noted},
@@ -70,7 +71,12 @@ pub fn known_refusal<T: Tables>(
         return negative_cache::check(tables, policy, sender.hash, now_q8);
     }
     // No source of this cell is tracked. TCP is left out: it may be answered with a cookie or belong to a connection.
-    if weight.is_tcp() { None } else { spent_total(tables, policy, weight.service(), (weight.len(), now_q8)) }
+    if weight.is_tcp() {
+        return None;
+    }
+    let reason = spent_total(tables, policy, weight.service(), (weight.len(), now_q8))?;
+    let now_ns = now_q8 >> gcra::TIME_FRAC_BITS;
+    unless_known(tables, policy, weight.service(), sender.hash, now_ns, reason)
 }
 
 /// The reason of the total that is known to have nothing left for untracked sources.
@@ -115,6 +121,7 @@ pub fn spent_total_noted<T: Tables>(
         return spent_total(tables, policy, service, (len, now_q8));
     };
     note_down(tables, SpentFor::Untracked, policy, service, (&view, until_q8, why), now_ns);
+    note_scarcity(tables, now_ns);
     Some(why)
 }
 
@@ -140,17 +147,17 @@ pub fn spent_for_tracked<T: Tables>(
     let now_q8 = gcra::time_q8(now_ns);
     let host = TotalView::of_host(tables, policy);
     if let Some(view) = &host {
-        if let Some(until_q8) = view.spent_until(tables, len, now_q8, Party::Tracked) {
+        if let Some(until_q8) = view.spent_for_tracked_until(tables, len, now_q8) {
             let why = Reason::HostTotal;
             note_down(tables, SpentFor::Tracked, policy, service, (view, until_q8, why), now_ns);
             return Known::Spent(why);
         }
-        if !view.holds(tables, len, Party::Tracked) {
+        if !view.holds(tables, len, Party::Untracked) {
             return Known::Nothing;
         }
     }
     let Some(view) = TotalView::of(tables, policy, service) else { return Known::Left };
-    let Some(until_q8) = view.spent_until(tables, len, now_q8, Party::Tracked) else { return Known::Left };
+    let Some(until_q8) = view.spent_for_tracked_until(tables, len, now_q8) else { return Known::Left };
     if host.is_none() {
         let why = Reason::ServiceTotal;
         note_down(tables, SpentFor::Tracked, policy, service, (&view, until_q8, why), now_ns);

@@ -3,9 +3,11 @@
 use ratelimit_common::abi::{LimitSet, Policy, Reason, WindowLimit, service::Party};
 
 use super::{
-    asked_first, crowd, crowded, entry,
+    asked_first, clients, crowd, crowded, entry,
     known::{self, Weight},
-    negative_cache, refused,
+    negative_cache,
+    precedence::{self, Precedence},
+    refused,
     request::PacketCharge,
     sender::Sender,
     syns, total,
@@ -83,6 +85,38 @@ pub trait Leaves: Tables + Sized {
     /// Spends what a packet costs of the host's total.
     fn spend_host(&self, policy: &Policy, len: u64, party: Party) {
         total::spend_host(self, policy, len, party);
+    }
+
+    /// Notes in a request how hard the reserves of its totals press; false if the packet has no precedence anyway.
+    fn press(&self, policy: &Policy, request: &mut PacketCharge, party: Party) -> bool {
+        precedence::press(self, policy, request, party)
+    }
+
+    /// The precedence of a packet that found the ordinary part of a total spent.
+    fn take_precedence(&self, policy: &Policy, request: &PacketCharge, party: Party) -> Precedence {
+        precedence::take_precedence(self, policy, request, party)
+    }
+
+    /// Charges the reserves of a packet's totals.
+    fn charge_reserve(&self, policy: &Policy, request: &PacketCharge, precedence: Precedence) {
+        precedence::charge_reserve(self, policy, request, precedence);
+    }
+
+    /// The reason of a total that has nothing left for others; `None` if the source may be a known client of the service.
+    fn unless_known(
+        &self,
+        policy: &Policy,
+        service: u32,
+        hash: u64,
+        now_ns: u64,
+        reason: Reason,
+    ) -> Option<Reason> {
+        clients::unless_known(self, policy, service, hash, now_ns, reason)
+    }
+
+    /// Learns from a packet that was served.
+    fn learn(&self, policy: &Policy, request: &PacketCharge) {
+        clients::learn(self, policy, request);
     }
 
     /// Counts a SYN, and returns whether a cookie is the answer to it.

@@ -7,6 +7,7 @@
 
 mod aggregation;
 mod asked_first;
+mod clients;
 mod crowd;
 mod crowded;
 mod crowded_note;
@@ -21,6 +22,7 @@ mod lease;
 mod leaves;
 mod negative_cache;
 mod opening;
+mod precedence;
 mod proof;
 mod refusal;
 mod refused;
@@ -49,6 +51,7 @@ use crate::{
     tables::{Relay, Successor},
 };
 pub use asked_first::{may_be_asked as may_ask_prefixes, may_be_proven, remember_proven};
+pub use clients::{is_to_be_found, learn, unless_known};
 pub use crowd::charge as charge_crowd;
 pub use crowded::{NO_LEVEL, is_crowded_out_at, level as crowded_level};
 pub use crowded_note::{is_crowded_out_at_noted_level, note_level};
@@ -62,6 +65,7 @@ pub use negative_cache::{
     first_known, forget_shared, known, own_reason, remember_block, remember_shared, tidy,
 };
 pub use opening::open as open_entry;
+pub use precedence::{Precedence, charge_reserve, press, take_precedence};
 pub use proof::Proof;
 pub use refusal::report_unasked;
 use refusal::reported;
@@ -94,6 +98,9 @@ pub fn limit<T: Stages, R: Relay>(
         Ok(now_q8) => now_q8,
         Err(reason) => {
             lane::open(tables, now_ns);
+            if matches!(reason, Reason::ServiceTotal | Reason::HostTotal) {
+                clients::note_scarcity(tables, now_ns);
+            }
             return reason;
         }
     };
@@ -177,7 +184,11 @@ fn ask<T: Stages, R: Relay>(
     if party.has_state() && lane::is_open(tables, request.now_q8 >> gcra::TIME_FRAC_BITS) {
         tables.forget_shared(policy, request);
     }
-    further::charge(tables, policy, request, reason)
+    let reason = further::charge(tables, policy, request, reason);
+    if reason.admits() && !packet.transport.is_tcp() && clients::has_total(policy, request.service as u32) {
+        tables.learn(policy, request);
+    }
+    reason
 }
 
 /// Charges everything for a segment that was looked up among the host's connections, or for a SYN that could not be answered. A source that has shown a

@@ -10,7 +10,7 @@ use ratelimit_common::{
     },
 };
 
-use super::{asked_first, request::PacketCharge};
+use super::{asked_first, clients, request::PacketCharge};
 use crate::{forget::masked, lane, tables::Tables};
 
 /// The cause of a source's refusal by the negative cache.
@@ -160,10 +160,14 @@ pub(super) const fn ended_early(until_q8: u64, slack_q8: u64) -> u64 {
 }
 
 /// Remembers that a shared limit refused a source with an entry while it keeps to its own limits, for as long as a negative
-/// entry lives. Not where prefixes decide before the source is looked up.
+/// entry lives. Not where prefixes decide before the source is looked up, and not of a known client, which has a claim again in a moment.
 #[inline(always)]
 pub fn remember_shared<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
     if policy.source.set.prefilter_tolerance_q8 == 0 || asked_first::answers_first(tables, policy, request) {
+        return;
+    }
+    let now_ns = request.now_q8 >> gcra::TIME_FRAC_BITS;
+    if clients::is_to_be_found(tables, policy, request.service as u32, request.hash, now_ns) {
         return;
     }
     let until_q8 = request.now_q8.wrapping_add(LONGEST_NEGATIVE_ENTRY_Q8);

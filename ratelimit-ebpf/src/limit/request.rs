@@ -1,8 +1,12 @@
 //! The charge of one packet: what it costs under each limit.
 
 use ratelimit_common::{
-    abi::{EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, limit::COUNTS_BYTES},
+    abi::{
+        EntryKey, Limit, LimitSet, MAX_LIMITS, Meter, Policy, Reason, SourceKey, limit::COUNTS_BYTES,
+        service::Party,
+    },
     limit::{
+        clients::ReservePressure,
         fair::PROVEN_Q8,
         gcra::{self, MAX_AMOUNT},
         prefilter,
@@ -50,6 +54,8 @@ pub struct PacketCharge {
     pub(super) syns: u8,
     /// 1 if the packet is a fragment.
     pub(super) fragments: u8,
+    /// How hard the reserves of totals press, once the packet has found their ordinary part spent.
+    pub(super) pressure: ReservePressure,
 }
 
 impl PacketCharge {
@@ -69,6 +75,7 @@ impl PacketCharge {
         port: 0,
         syns: 0,
         fragments: 0,
+        pressure: ReservePressure::NONE,
     };
 
     /// Fills in the charge under the limits of every source.
@@ -94,6 +101,7 @@ impl PacketCharge {
         self.port = packet.port;
         self.syns = (packet.transport == Transport::TCP_SYN) as u8;
         self.fragments = packet.fragment as u8;
+        self.pressure = ReservePressure::NONE;
         self.weigh(&policy.source.set);
     }
 
@@ -198,6 +206,26 @@ impl PacketCharge {
     #[inline(always)]
     pub(super) fn context(&self, otherwise: Reason) -> TailCallContext {
         TailCallContext { otherwise, service: self.service as u32, user: self.user }
+    }
+
+    /// The party that the packet draws on the total of its service as: only those that come first have the reserve.
+    #[inline(always)]
+    pub(super) fn draws_at_service(&self, party: Party) -> Party {
+        self.draws(party, self.pressure.precedes_at_service())
+    }
+
+    /// The party that the packet draws on the total of the host as.
+    #[inline(always)]
+    pub(super) fn draws_at_host(&self, party: Party) -> Party {
+        self.draws(party, self.pressure.precedes_at_host())
+    }
+
+    #[inline(always)]
+    fn draws(&self, party: Party, precedes: u64) -> Party {
+        // Without branches, which the verifier would follow: proven sources stay, and of the others those that come first count as tracked.
+        let is_proven = party as u64 >> 1;
+        let drawn = is_proven << 1 | precedes & (is_proven ^ 1);
+        Party::from_code(forget(drawn, self.now_q8) as u32)
     }
 
     /// The packet as a refusal, for a drop event.

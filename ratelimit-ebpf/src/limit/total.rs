@@ -11,7 +11,10 @@ use ratelimit_common::{
         Limit, Meter, Policy, Share, Total,
         service::{HOST_TOTAL, MAX_TOTALS, Party},
     },
-    limit::gcra::{self, Start, ahead_q8},
+    limit::{
+        clients::{TotalReserve, WANTED_Q8, reserve_price_q8},
+        gcra::{self, Start, ahead_q8},
+    },
 };
 
 use super::{
@@ -112,6 +115,78 @@ impl<'p, T: Tables> TotalView<'p, T> {
         true
     }
 
+    /// Until when this CPU knows that a source with an entry that is not known is refused, as a time word: the ordinary part is spent, and so is the reserve or its part of it.
+    #[inline(always)]
+    pub(super) fn spent_for_tracked_until(&self, tables: &T, len: u64, now_q8: u64) -> Option<u64> {
+        let ordinary_q8 = self.spent_until(tables, len, now_q8, Party::Untracked)?;
+        let reserve_q8 = match self.spent_until(tables, len, now_q8, Party::Tracked) {
+            Some(until_q8) => until_q8,
+            None => self.reserve_spent_until(tables, len, now_q8)?,
+        };
+        let is_later = ahead_q8(ordinary_q8, now_q8) > ahead_q8(reserve_q8, now_q8);
+        Some(if is_later { reserve_q8 } else { ordinary_q8 })
+    }
+
+    /// Until when the reserve has nothing for a source that is not known, as a time word.
+    #[inline(always)]
+    fn reserve_spent_until(&self, tables: &T, len: u64, now_q8: u64) -> Option<u64> {
+        for index in 0..MAX_TOTALS {
+            let Some(reserve) = self.reserve(tables, index, len, now_q8) else { break };
+            if !reserve.has_room_for_tracked() {
+                let wanted_q8 = ahead_q8(tables.load(tables.wanted_until(self.number)?), now_q8);
+                // When known clients no longer want it, there is more.
+                return Some(now_q8.wrapping_add(reserve.tracked_wait_q8().min(wanted_q8)));
+            }
+        }
+        None
+    }
+
+    /// The reserve of one limit, in the view of a packet.
+    #[inline(always)]
+    pub(super) fn reserve(&self, tables: &T, index: usize, len: u64, now_q8: u64) -> Option<TotalReserve> {
+        let total = self.total(index)?;
+        let debt_q8 = ahead_q8(tables.load(tables.reserve(self.number, index)?), now_q8);
+        let end_q8 = reserve_price_q8(total.limit.tolerance_q8.saturating_sub(total.untracked_tolerance_q8));
+        let is_wanted = ahead_q8(tables.load(tables.wanted_until(self.number)?), now_q8) != 0;
+        Some(TotalReserve {
+            debt_q8,
+            end_q8,
+            price_q8: reserve_price_q8(price(len, &total.limit)),
+            is_wanted,
+        })
+    }
+
+    /// Remembers that a known client wants a part of the reserve.
+    #[inline(always)]
+    pub(super) fn want_reserve(&self, tables: &T, now_q8: u64) {
+        let Some(word) = tables.wanted_until(self.number) else { return };
+        // Not for every packet: other CPUs read the word.
+        if ahead_q8(tables.load(word), now_q8) < WANTED_Q8 - WANTED_Q8 / 8 {
+            tables.store(word, now_q8.wrapping_add(WANTED_Q8));
+        }
+    }
+
+    /// Charges the reserve of every limit for a packet, if known clients want it.
+    #[inline(always)]
+    pub(super) fn charge_reserve(&self, tables: &T, len: u64, now_q8: u64) {
+        let is_wanted = |word| ahead_q8(tables.load(word), now_q8) != 0;
+        if !tables.wanted_until(self.number).is_some_and(is_wanted) {
+            return;
+        }
+        for index in 0..MAX_TOTALS {
+            let Some(total) = self.total(index) else { break };
+            let Some(word) = tables.reserve(self.number, index) else { break };
+            let price_q8 = reserve_price_q8(price(len, &total.limit));
+            let seen = tables.load(word);
+            // A CPU that loses the first packet of a shortage to another one charges nothing: the total itself is exact.
+            if ahead_q8(seen, now_q8) == 0 {
+                tables.compare_exchange(word, seen, now_q8.wrapping_add(price_q8));
+            } else {
+                tables.add(word, price_q8);
+            }
+        }
+    }
+
     /// Spends the packet's charge from what [`stock`](Self::stock) has made available.
     #[inline(always)]
     pub(super) fn spend(&self, tables: &T, len: u64, party: Party) {
@@ -168,7 +243,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
 }
 
 #[inline(always)]
-fn price(len: u64, limit: &Limit) -> u64 {
+pub(super) fn price(len: u64, limit: &Limit) -> u64 {
     if limit.meter == Meter::Bytes as u32 { gcra::charge_q8(limit, len) } else { limit.cost_fp }
 }
 

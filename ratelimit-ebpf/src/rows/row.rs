@@ -46,8 +46,14 @@ pub enum Row {
     UserWindow(u32),
     /// Units spent of a user's lease, then units needed beyond it.
     Spent(u32),
-    /// The buckets of the total of a service or of the host.
+    /// The buckets of the total of a service or of the host, then those of the part that known clients may have before others.
     Total(u32),
+    /// A set of known clients.
+    Clients(u32),
+    /// What the clients of a set have claimed.
+    Claimed(u32),
+    /// A word of the filter in front of known clients.
+    ClientFilter(u32),
     /// What one CPU holds of a total, then until when there is no more.
     Share(u32),
     /// A service's bucket of SYNs, then until when SYNs are answered with cookies.
@@ -84,6 +90,9 @@ impl Row {
             Self::UserWindow(index) => (WordTable::UserWindow, Index(index)),
             Self::Spent(index) => (WordTable::Spent, Index(index)),
             Self::Total(index) => (WordTable::Total, Index(index)),
+            Self::Clients(index) => (WordTable::Clients, Index(index)),
+            Self::Claimed(index) => (WordTable::Claimed, Index(index)),
+            Self::ClientFilter(index) => (WordTable::ClientFilter, Index(index)),
             Self::Share(index) => (WordTable::Share, Index(index)),
             Self::Syn(index) => (WordTable::Syn, Index(index)),
             Self::Budget(index) => (WordTable::Budget, Index(index)),

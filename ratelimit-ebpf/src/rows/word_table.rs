@@ -2,7 +2,7 @@
 
 use ratelimit_common::{
     abi::{MAX_LIMITS, Share, cell::NEGATIVE_ENTRIES, service::MAX_TOTALS},
-    limit::window::sliding::SUB_WINDOWS,
+    limit::{clients::WAYS, window::sliding::SUB_WINDOWS},
 };
 
 use crate::tables::LaneWord;
@@ -41,6 +41,12 @@ pub enum WordTable {
     Spent,
     /// Shared buckets of totals: [`super::Row::Total`].
     Total,
+    /// Known clients: [`super::Row::Clients`].
+    Clients,
+    /// What known clients have claimed: [`super::Row::Claimed`].
+    Claimed,
+    /// The filter in front of known clients: [`super::Row::ClientFilter`].
+    ClientFilter,
     /// What CPUs hold of totals: [`super::Row::Share`].
     Share,
     /// SYN buckets of services: [`super::Row::Syn`].
@@ -74,6 +80,9 @@ impl WordTable {
         Self::UserWindow,
         Self::Spent,
         Self::Total,
+        Self::Clients,
+        Self::Claimed,
+        Self::ClientFilter,
         Self::Share,
         Self::Syn,
         Self::Budget,
@@ -95,7 +104,8 @@ impl WordTable {
             Self::Cell => 1 + NEGATIVE_ENTRIES,
             Self::PrefixCell => 4,
             Self::Spent | Self::Syn | Self::LinkCell => 2,
-            Self::Total => MAX_TOTALS,
+            Self::Total => 2 * MAX_TOTALS + 1,
+            Self::Clients | Self::Claimed => WAYS,
             Self::Share => 2 * REFUSED_UNTIL,
             Self::Lane => LaneWord::COUNT,
             Self::Prefix
@@ -103,6 +113,7 @@ impl WordTable {
             | Self::Proven
             | Self::Fair
             | Self::Asked
+            | Self::ClientFilter
             | Self::Budget
             | Self::Link
             | Self::Quiet => 1,

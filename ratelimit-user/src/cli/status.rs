@@ -98,12 +98,15 @@ fn text(status: &protocol::Status) -> String {
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted so far, {} tracked prefilter cells\n\
+         clients    {} known, who are served {} packets/s on average\n\
          prefixes   {} have had a bucket of their own\n",
         status.table_entries,
         status.table_capacity,
         status.promotions_per_second,
         status.evictions,
         status.tracked_cells,
+        status.known_clients,
+        status.known_packets_per_second,
         status.prefix_promotions
     ));
     if let Some(lane) = &status.express_lane {

@@ -70,6 +70,8 @@ impl Desired {
         if self.new_services.binary_search(&index).is_ok() {
             return state;
         }
+        // The total itself is exact; the reserve only divides it.
+        state.reserve_tat_q8 = TotalState::FULL.reserve_tat_q8;
         let (old, new) = (total::of(before, index), total::of(&self.policy, index));
         for ((word, held_q8), (was, is)) in state.tat_q8.iter_mut().zip(held_q8).zip(old.iter().zip(new)) {
             let standing = standing(*word, now_q8);

@@ -75,10 +75,18 @@ fn compile_service(
         totals,
         on_limit: service.on_limit() as u32,
         dscp: u32::from(service.dscp()),
+        clients_group: clients_group(service.name()),
         ..abi::Service::UNUSED
     };
     compiled.per_source = set::compile(service.per_source(), terms, before, windows);
     compiled
+}
+
+/// The number that known clients of a service are remembered by, from its name: FNV-1a, cut to the 32 bits that a hash takes. Never 0, which stands for no service.
+fn clients_group(name: &str) -> u64 {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    u64::from(hash | 1)
 }
 
 /// The compiled limits of a total, and how many places they take.

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     attacks::Tallied,
     compile::Places,
-    dataplane::{kernel::Meters, table::SourceTable},
+    dataplane::{clients::ClientMemory, kernel::Meters, table::SourceTable},
     failure::Failure,
     policy::Policy,
     stats::{attack_state::AttackState, history::TrafficHistory},
@@ -83,6 +83,11 @@ impl Host {
     /// Returns the table of sources, which can be read without the lock of the host.
     pub(super) fn table(&self) -> Arc<SourceTable> {
         self.enforced.maps.table()
+    }
+
+    /// Returns the memory of known clients, which can be read without the lock of the host.
+    pub(super) fn clients(&self) -> Arc<ClientMemory> {
+        self.enforced.maps.clients()
     }
 
     /// Returns the counters, which can be read without the lock of the host.

@@ -19,7 +19,7 @@ use super::{
         unsaved,
         version::PolicyVersion,
     },
-    views::witnesses::{follow_attacks, follow_samples},
+    views::witnesses::{follow_attacks, follow_clients, follow_samples},
 };
 use crate::{
     config::{self, LoadError, Reader},
@@ -76,6 +76,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let keeper = keeper.inspect_err(|_| say_limits_stay(&daemon.host(), &state))?;
         tokio::spawn(follow_attacks(Arc::clone(daemon.cell())));
         tokio::spawn(follow_samples(Arc::clone(daemon.cell())));
+        tokio::spawn(follow_clients(Arc::clone(daemon.cell())));
         let leases = LeaseThread::begin(daemon.cell());
         let leases = leases.inspect_err(|_| say_limits_stay(&daemon.host(), &state))?;
         daemon.until_stopped(&mut signals, &state).await?;

@@ -121,6 +121,27 @@ pub(super) fn only_value(map: &MapData) -> io::Result<Vec<u64>> {
     }
 }
 
+/// Writes the words of the only value of an array, which may be too large for a stack.
+pub(super) fn set_only_value(map: &MapData, words: &[u64]) -> io::Result<()> {
+    let bytes = map.info().map_err(io::Error::other)?.value_size() as usize;
+    if bytes != size_of_val(words) {
+        return Err(io::Error::other(format!("the value has {bytes} bytes")));
+    }
+    let key = 0_u32;
+    let mut attributes = Attributes {
+        in_batch: 0,
+        out_batch: 0,
+        keys: (&raw const key) as u64,
+        values: words.as_ptr() as u64,
+        count: 1,
+        map_fd: map.fd().as_fd().as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads one key of four bytes and one value of as many bytes as there are words, by the check above; both live across the call.
+    unsafe { call(BPF_MAP_UPDATE_BATCH, &mut attributes) }
+}
+
 /// Makes one bpf system call.
 ///
 /// # Safety

@@ -35,6 +35,7 @@ pub use self::{
 pub(super) use self::{counters::read_counts, lists::read_lists};
 use super::{
     DataplaneError,
+    clients::ClientMemory,
     drops::DropRing,
     inner_maps::{InnerMaps, PinnedInnerMaps},
     pin::{Layout, PinDir},
@@ -63,6 +64,7 @@ pub struct KernelMaps {
     pub(super) prefix_levels: Array<MapData, PrefixLevelCell>,
     pub(super) fair: Array<MapData, u64>,
     pub(super) totals: Array<MapData, TotalState>,
+    pub(super) clients: Arc<ClientMemory>,
     pub(super) shares: PerCpuArray<MapData, Share>,
     pub(super) syns: Array<MapData, SynState>,
     pub(super) allowances: PerCpuArray<MapData, u64>,
@@ -132,6 +134,11 @@ impl KernelMaps {
             prefix_levels: one(ebpf, names::RUNGS)?,
             fair: one(ebpf, names::FAIR)?,
             totals: one(ebpf, names::TOTALS)?,
+            clients: Arc::new(ClientMemory::new(
+                take_variable(ebpf, names::CLIENTS)?,
+                one(ebpf, names::CLAIMED)?,
+                take_variable(ebpf, names::CLIENT_FILTER)?,
+            )?),
             shares: one(ebpf, names::SHARES)?,
             syns: one(ebpf, names::SYNS)?,
             allowances: one(ebpf, names::ALLOWANCES)?,
@@ -141,6 +148,11 @@ impl KernelMaps {
             leases: one(ebpf, names::LEASES)?,
             spent: one(ebpf, names::SPENT)?,
         })
+    }
+
+    /// The memory of known clients.
+    pub fn clients(&self) -> Arc<ClientMemory> {
+        Arc::clone(&self.clients)
     }
 
     /// Puts a policy and the prefixes of its users in force, or changes nothing. `before` is the desired state whose users the lists have, if it

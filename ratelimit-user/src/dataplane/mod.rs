@@ -6,6 +6,7 @@ pub mod address;
 pub mod attach;
 mod batch;
 mod btf;
+pub mod clients;
 pub mod detach;
 pub mod drops;
 mod error;

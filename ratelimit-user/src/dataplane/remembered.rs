@@ -60,7 +60,14 @@ impl Remembered for KernelMaps {
                 let spent = self.spent(place)?;
                 words(&[&[spent.used, spent.unmet]])
             }
-            Row::Total(index) => words(&[&self.totals.get(&index, 0).map_err(failed)?.tat_q8]),
+            Row::Total(index) => {
+                let state = self.totals.get(&index, 0).map_err(failed)?;
+                words(&[&state.tat_q8, &state.reserve_tat_q8, &[state.wanted_until_q8]])
+            }
+            Row::Clients(set) => self.clients.set(set)?,
+            Row::Claimed(set) => self.clients.claimed(set)?,
+            // `explain` looks every client up.
+            Row::ClientFilter(_) => words(&[&[u64::MAX]]),
             Row::Syn(index) => {
                 let syns = self.syns.get(&index, 0).map_err(failed)?;
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])

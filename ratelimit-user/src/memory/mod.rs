@@ -25,7 +25,7 @@ use ratelimit_common::{
         user::MAX_USERS,
         window::SET_WINDOWS,
     },
-    limit::prefilter,
+    limit::{clients, prefilter},
 };
 use ratelimit_ebpf::{
     express,
@@ -121,8 +121,10 @@ const fn rows(table: WordTable) -> usize {
         WordTable::UserWindow => MAX_USERS * SET_WINDOWS,
         WordTable::Spent => MAX_LEASES,
         WordTable::Total | WordTable::Share => TOTAL_SLOTS,
+        WordTable::Clients | WordTable::Claimed => clients::SETS as usize,
+        WordTable::ClientFilter => clients::FILTER_WORDS,
         WordTable::Syn => MAX_SERVICES,
-        WordTable::Budget => CpuBudget::Reports as usize + 1,
+        WordTable::Budget => CpuBudget::Lessons as usize + 1,
         WordTable::Link => LINK_INTERFACES as usize,
         WordTable::LinkCell => LINK_CELLS as usize,
         WordTable::Quiet => QUIET_SLOTS as usize,

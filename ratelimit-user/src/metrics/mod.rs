@@ -91,6 +91,16 @@ fn gauges(registry: &Registry, status: &Status) -> Result<(), prometheus::Error>
         ("ratelimit_table_capacity", "Sources the table has room for.", status.table_capacity),
         ("ratelimit_gate_hot_cells", "Prefilter cells that have a tracked source.", status.tracked_cells),
         (
+            "ratelimit_known_clients",
+            "Sources that were served while no total was spent.",
+            status.known_clients,
+        ),
+        (
+            "ratelimit_known_average_packets",
+            "What known clients are served on average, in packets each second.",
+            status.known_packets_per_second,
+        ),
+        (
             "ratelimit_posture",
             "Attack state: 0 normal, 1 elevated, 2 flood.",
             attack_state_number(&status.attack_state),

@@ -3,6 +3,7 @@
 mod aggregation;
 mod algorithms;
 mod caps;
+mod clients;
 mod cpus;
 mod destinations;
 mod differential;

@@ -56,12 +56,12 @@ fn this_cpu_takes_a_portion_at_a_time_and_spends_it_by_itself() {
         assert_eq!(host.reason(&frame), Reason::Conforming);
         *take = taken(&host);
     }
-    // The first packet is of an untracked source, and untracked sources have a pool of their own.
-    assert_eq!(takes[..12], [10, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 30]);
-    assert_eq!(takes[21], 40);
-    assert_eq!(host.load((WordTable::Share, 0)), 9 * cost, "of untracked sources");
-    assert_eq!(host.load((WordTable::Share, 1)), 9 * cost, "of the others");
-    assert_eq!(host.passed(&frame, 500), 69, "all but what lies with untracked sources");
+    assert_eq!(takes[..12], [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 20, 20]);
+    assert_eq!(takes[21], 30);
+    // The ordinary part comes first, and its three quarters are taken in whole portions.
+    assert_eq!([0, 1].map(|pool| host.load((WordTable::Share, pool))), [8 * cost, 0]);
+    assert_eq!(host.passed(&frame, 500), 78, "the rest is of the reserve");
+    assert_eq!(taken(&host), 100);
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn moved_at(was: Limit, is: Limit, ahead: i64, held_q8: u64, is_new: bool) -> i6
         desired.new_services = if is_new { vec![3] } else { vec![] };
         desired
     };
-    let mut state = TotalState { tat_q8: [0; MAX_TOTALS] };
+    let mut state = TotalState::FULL;
     state.tat_q8[0] = NOW.wrapping_add_signed(ahead);
     let mut held = [0; MAX_TOTALS];
     held[0] = held_q8;
@@ -265,7 +265,7 @@ fn the_total_of_the_host_is_carried_as_that_of_a_service_is() {
         desired.policy.host_totals[1].limit = limit;
         desired
     };
-    let state = TotalState { tat_q8: [NOW + 500; MAX_TOTALS] };
+    let state = TotalState { tat_q8: [NOW + 500; MAX_TOTALS], ..TotalState::FULL };
     let (old, new) = (with(packets(10, 1_000)), with(packets(30, 3_000)));
     let next = new.carried_total(&old.policy, HOST_TOTAL, state, [0; MAX_TOTALS], NOW);
     assert_eq!(next.tat_q8[..2], [NOW + 500, NOW + 1_500]);

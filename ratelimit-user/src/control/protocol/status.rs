@@ -54,6 +54,12 @@ pub struct Status {
     /// Prefilter cells that have a tracked source.
     #[serde(rename = "hot_cells")]
     pub tracked_cells: u64,
+    /// Known clients: sources that were served while no total was spent, once for each service.
+    #[serde(default)]
+    pub known_clients: u64,
+    /// What known clients are served on average, all together, in packets each second.
+    #[serde(default)]
+    pub known_packets_per_second: u64,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.
@@ -146,6 +152,8 @@ impl Status {
             table_entries: earlier.table_entries,
             table_capacity: earlier.table_capacity,
             tracked_cells: earlier.tracked_cells,
+            known_clients: earlier.known_clients,
+            known_packets_per_second: earlier.known_packets_per_second,
             promotions: earlier.promotions,
             prefix_promotions: earlier.prefix_promotions,
             drop_reports_lost: earlier.drop_reports_lost,

@@ -27,7 +27,7 @@ use crate::{
         protocol::{DISK_PATIENCE, Order, Reply},
         server::{Answer, Caller},
     },
-    dataplane::table::TableUse,
+    dataplane::{clients::KnownClients, table::TableUse},
     drops::Filter,
     failure::{ExitCode, Failure},
     stats::{Snapshot, feed::Views},
@@ -44,7 +44,7 @@ pub(super) struct Daemon {
     /// Notified after every order, because an order may have moved the end of a wait for confirmation.
     pub(super) asked: Notify,
     /// Reads the table once for everybody who asks at the same time.
-    pub(super) usage: Shared<TableUse>,
+    pub(super) usage: Shared<(TableUse, KnownClients)>,
     pub(super) stats: Shared<Snapshot>,
     pub(super) scrape: Shared<String>,
     /// Views of the traffic for metrics, if the policy wants series of sources, and the time of the last scrape.

@@ -104,10 +104,13 @@ impl Daemon {
             (status, host.event(Event::Promoted)?)
         };
         let usage = self.usage.look(|| {
-            let table = self.host().table();
-            beside(move || Ok(table.usage(probe::now_ns())?))
+            let host = self.host();
+            let (table, clients) = (host.table(), host.clients());
+            beside(move || Ok((table.usage(probe::now_ns())?, clients.refresh(probe::now_ns())?)))
         });
-        let usage = usage.await?;
+        let (usage, known) = usage.await?;
+        status.known_clients = known.clients;
+        status.known_packets_per_second = known.packets_per_sec.round() as u64;
         status.table_entries = usage.entries;
         status.table_capacity = usage.capacity;
         status.tracked_cells = usage.tracked_cells;

@@ -121,6 +121,8 @@ fn put_in_force(
     let (mut program, mut maps) =
         kernel::load_image(Some(&pins), layout.sources, listener::offsets(), options.image)?;
     others.carry_lists(&pins, &mut maps)?;
+    // The filter of a program begins empty.
+    maps.clients().refresh(probe::now_ns())?;
     let before = maps.policy();
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
     let translation = TranslationWatch::begin(policy);

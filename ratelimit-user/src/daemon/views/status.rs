@@ -46,6 +46,8 @@ pub(in crate::daemon) fn status(host: &Host) -> Status {
         table_entries: 0,
         table_capacity: 0,
         tracked_cells: 0,
+        known_clients: 0,
+        known_packets_per_second: 0,
         promotions: 0,
         promotions_per_second: host.attack.last_second.promoted,
         prefix_promotions: 0,

@@ -20,6 +20,7 @@ use crate::{
         host::{Host, HostCell},
         traffic::EpochSamples,
     },
+    dataplane::probe,
     log,
     stats::{Snapshot, history::CountersThen, sampled::Sampled},
 };
@@ -55,6 +56,19 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
                 host.observe_attacks(tallied, read);
             }
             Err(failure) => log::warning(format!("attacks were not looked for: {failure}")),
+        }
+    }
+}
+
+/// Fills the filter of known clients once a minute, until the daemon ends.
+pub(in crate::daemon) async fn follow_clients(cell: Arc<HostCell>) {
+    let mut minute = tokio::time::interval(Duration::from_secs(60));
+    minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        minute.tick().await;
+        let clients = cell.host().clients();
+        if let Err(failure) = beside(move || Ok(clients.refresh(probe::now_ns())?)).await {
+            log::warning(format!("the filter of known clients was not filled: {failure}"));
         }
     }
 }

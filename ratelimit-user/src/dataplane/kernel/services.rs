@@ -23,7 +23,7 @@ impl KernelMaps {
         self.empty_shares(services)?;
         for index in services {
             self.totals
-                .set(*index, TotalState { tat_q8: [0; 2] }, 0)
+                .set(*index, TotalState::FULL, 0)
                 .map_err(DataplaneError::map("give a service its totals"))?;
             self.syns
                 .set(*index, SynState { tat_q8: 0, cookies_until_q8: 0 }, 0)

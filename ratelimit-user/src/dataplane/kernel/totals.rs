@@ -115,7 +115,7 @@ fn spent(totals: &[Total; MAX_TOTALS], now_q8: u64) -> TotalState {
         0 => 0,
         tolerance_q8 => now_q8.wrapping_add(tolerance_q8),
     };
-    TotalState { tat_q8: totals.each_ref().map(word) }
+    TotalState { tat_q8: totals.each_ref().map(word), ..TotalState::FULL }
 }
 
 #[cfg(test)]

@@ -65,7 +65,12 @@ impl Host {
     fn change_total(&self, total: u32, changed: impl FnOnce(TotalState) -> TotalState) {
         let words = self.memory.find(Row::Total(total)).unwrap();
         let word = |place| self.memory.read(Memory::along(words, place));
-        let next = changed(TotalState { tat_q8: std::array::from_fn(word) });
+        let reserve = |place| word(MAX_TOTALS + place);
+        let next = changed(TotalState {
+            tat_q8: std::array::from_fn(word),
+            reserve_tat_q8: std::array::from_fn(reserve),
+            ..TotalState::FULL
+        });
         for (place, word_q8) in next.tat_q8.into_iter().enumerate() {
             self.memory.write(Memory::along(words, place), word_q8);
         }

@@ -1,0 +1,271 @@
+//! Known clients while a total is spent, on the packet path with time as a number: beside a host without the express lane, packet by packet.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use aya::maps::{Array, Map, MapData};
+use ratelimit_common::{
+    abi::{Reason, SourceKey, Verdict, names},
+    limit::{
+        clients::{self, Client},
+        gcra, prefilter,
+    },
+};
+use ratelimit_tests::{
+    bpffs::Scratch,
+    frames::{Ipv4, Ipv6},
+    loaded::Loaded,
+    memory::Memory,
+    policies,
+};
+use ratelimit_user::{
+    compile::Desired,
+    dataplane::{
+        pin::{Layout, PinDir},
+        probe,
+    },
+};
+
+const SECOND_MS: u64 = 1_000;
+/// A little longer than a step of the memory.
+const STEP_MS: u64 = 70 * SECOND_MS;
+/// The total of the service.
+const RATE: u64 = 2_000;
+
+/// Two hosts that get the same packets: one with the express lane, one without.
+struct Hosts {
+    hosts: [Memory; 2],
+    random: u64,
+}
+
+impl Hosts {
+    fn new(policy: &str) -> Self {
+        let host = |lane: bool| {
+            let memory = Memory::new(&policies::policy(policy), Default::default());
+            memory.express.set(lane);
+            memory
+        };
+        Self { hosts: [false, true].map(host), random: 1 }
+    }
+
+    fn wait_ms(&self, ms: u64) {
+        for host in &self.hosts {
+            host.now_ns.set(host.now_ns.get() + ms * 1_000_000);
+        }
+    }
+
+    /// Whether both hosts pass a frame.
+    fn passes(&self, frame: &[u8]) -> bool {
+        let [plain, lane] = self.hosts.each_ref().map(|host| host.run(frame));
+        assert_eq!(
+            plain,
+            lane,
+            "with the lane {lane:?}, without {plain:?}, at {} ns",
+            self.hosts[0].now_ns.get()
+        );
+        plain == Verdict::Pass
+    }
+
+    fn forged(&mut self) -> Ipv4Addr {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        Ipv4Addr::from_bits((self.random >> 16) as u32 | 0x1000_0000)
+    }
+
+    /// A calm time of some steps: every client sends so many packets each second, spread evenly.
+    fn calm(&self, clients: &[Vec<u8>], per_sec: u64, steps: u64) {
+        for _ in 0..steps * STEP_MS * per_sec / SECOND_MS {
+            assert!(clients.iter().all(|client| self.passes(client)), "a calm time");
+            self.wait_ms(SECOND_MS / per_sec);
+        }
+    }
+
+    /// Forged packets in every millisecond, and packets of clients: returns how many of the clients' were sent and passed, and how many forged ones passed.
+    fn flood(&mut self, clients: &[Vec<u8>], per_sec: u64, forged: &[Vec<u8>], seconds: u64) -> [u64; 3] {
+        let [mut sent, mut passed, mut newcomers] = [0; 3];
+        let every_ms = SECOND_MS / per_sec;
+        for ms in 0..seconds * SECOND_MS {
+            for n in 0..20 {
+                let frame = match forged {
+                    [] => Ipv4::from(self.forged()).udp_frame(8),
+                    _ => forged[(ms * 20 + n) as usize % forged.len()].clone(),
+                };
+                newcomers += u64::from(self.passes(&frame));
+            }
+            // Each client at a moment of its own.
+            for client in
+                clients.iter().enumerate().filter(|(n, _)| (ms + *n as u64).is_multiple_of(every_ms))
+            {
+                sent += 1;
+                passed += u64::from(self.passes(client.1));
+            }
+            self.wait_ms(1);
+        }
+        [sent, passed, newcomers]
+    }
+}
+
+fn clients(count: u8) -> Vec<Vec<u8>> {
+    (1..=count).map(|last| Ipv4::from(Ipv4Addr::new(192, 0, 2, last)).udp_frame(8)).collect()
+}
+
+fn service(lines: &str) -> String {
+    format!(
+        "[source]\nlimits = [\"1000 packets/s burst 2000\"]\n\
+         [[service]]\nname = \"echo\"\nmatch = {{ protocol = \"udp\", ports = [\"1-65535\"] }}\n{lines}\n"
+    )
+}
+
+fn with_total() -> String {
+    service(&format!("total = [\"{RATE} packets/s\"]"))
+}
+
+#[test]
+fn known_clients_lose_nothing_in_a_spoofed_flood() {
+    for per_sec in [5, 20] {
+        let mut hosts = Hosts::new(&with_total());
+        let clients = clients(20);
+        hosts.calm(&clients, per_sec, 4);
+        let [sent, passed, newcomers] = hosts.flood(&clients, per_sec, &[], 10);
+        assert!(passed * 100 >= sent * 99, "{per_sec} packets/s: {passed} of {sent}");
+        let floor = RATE * 10 / 8;
+        assert!(newcomers >= floor * 98 / 100, "{newcomers} forged packets, {floor} are the least");
+        let most = RATE + RATE * 10;
+        assert!(passed + newcomers <= most, "{} of {most}", passed + newcomers);
+    }
+}
+
+#[test]
+fn clients_of_a_total_of_the_host_are_known() {
+    for lines in ["", "per_source = [\"500 packets/s\"]"] {
+        let policy = format!("[host]\ntotal = [\"{RATE} packets/s\"]\n{}", service(lines));
+        let mut hosts = Hosts::new(&policy);
+        let clients = clients(20);
+        hosts.calm(&clients, 5, 4);
+        let [sent, passed, _] = hosts.flood(&clients, 5, &[], 10);
+        assert!(passed * 100 >= sent * 99, "{lines}: {passed} of {sent}");
+    }
+}
+
+#[test]
+fn clients_over_ipv6_are_known_by_their_64() {
+    let mut hosts = Hosts::new(&with_total());
+    let site = |host: u16| Ipv6::from(Ipv6Addr::new(0x2001, 0xdb8, 7, 1, 0, 0, 0, host)).udp_frame(8);
+    for host in 0..4 * 70 * 5 {
+        assert!(hosts.passes(&site(host)));
+        hosts.wait_ms(200);
+    }
+    let [sent, passed, _] = hosts.flood(&[site(9_999)], 5, &[], 10);
+    assert!(passed * 100 >= sent * 99, "{passed} of {sent}");
+}
+
+#[test]
+fn a_source_that_was_never_seen_has_no_precedence() {
+    let mut hosts = Hosts::new(&with_total());
+    hosts.calm(&clients(1), 5, 4);
+    let newcomer = vec![Ipv4::from(Ipv4Addr::new(198, 51, 100, 1)).udp_frame(8)];
+    let [sent, passed, _] = hosts.flood(&newcomer, 5, &[], 10);
+    assert!(passed * 100 <= sent * 60, "{passed} of {sent}");
+}
+
+/// An attacker that forges addresses of known clients takes what those have, and nothing of the others.
+#[test]
+fn forged_packets_of_known_clients_cost_the_others_nothing() {
+    let mut hosts = Hosts::new(&with_total());
+    let clients = clients(30);
+    hosts.calm(&clients, 5, 4);
+    let (forged, others) = clients.split_at(10);
+    let [sent, passed, _] = hosts.flood(others, 5, forged, 10);
+    assert!(passed * 100 >= sent * 97, "{passed} of {sent}");
+}
+
+/// A change of policy may give a service another index, and clients are known by its name.
+#[test]
+fn clients_stay_known_when_services_change_places() {
+    let mut hosts = Hosts::new(&with_total());
+    let clients = clients(20);
+    hosts.calm(&clients, 5, 4);
+    let policy = with_total().replace(
+        "[[service]]",
+        "[[service]]\nname = \"another\"\nmatch = { protocol = \"tcp\", ports = [1] }\n[[service]]",
+    );
+    let desired = policies::policy(&policy);
+    for host in &mut hosts.hosts {
+        host.enforce(&desired);
+    }
+    let [sent, passed, _] = hosts.flood(&clients, 5, &[], 10);
+    assert!(passed * 100 >= sent * 99, "{passed} of {sent}");
+}
+
+/// Nothing is learned while the total is spent: whoever floods for long earns no claim by it.
+#[test]
+fn a_flood_earns_no_claim() {
+    let mut hosts = Hosts::new(&with_total());
+    let loud = clients(40);
+    for _ in 0..4 {
+        hosts.flood(&[], 1, &loud, 5);
+        // A moment of the next step, within the time for which nothing is learned.
+        hosts.wait_ms(STEP_MS - 5 * SECOND_MS - 100);
+        hosts.flood(&[], 1, &[], 1);
+    }
+    let [sent, passed, _] = hosts.flood(&loud, 20, &[], 10);
+    assert!(passed * 100 <= sent * 60, "{passed} of {sent}");
+}
+
+/// The word of a client that is known, and was served lately.
+fn known_client(desired: &Desired, source: Ipv4Addr, per_sec: u64) -> (u32, u64) {
+    let secret = desired.policy.prefilter.secret;
+    let hash = prefilter::hash(SourceKey::from_v4(u32::from_ne_bytes(source.octets())), secret);
+    let hash = prefilter::group_hash(hash, desired.policy.services[0].clients_group, secret);
+    let now_q8 = gcra::time_q8(probe::now_ns());
+    let mut client =
+        Client::first(clients::tag(hash), clients::step(hash, now_q8).wrapping_sub(600) & 0xffff, 1, 0);
+    for steps in (0..600).rev() {
+        client = client.meet(
+            clients::step(hash, now_q8).wrapping_sub(steps) & 0xffff,
+            per_sec * 69,
+            (steps + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+    }
+    (clients::set_index(hash), client.0)
+}
+
+/// Clients that stand in the kernel's memory are found after the daemon has filled the filter, as it does when it starts.
+#[test]
+fn the_kernel_serves_known_clients_first() {
+    let scratch = Scratch::new();
+    let pins = PinDir::new(scratch.pin());
+    let desired = policies::policy(&with_total());
+    let mut loaded = Loaded::pinned(&pins, &desired, 65_536);
+    let path = pins.map(Layout::current(65_536), names::CLIENTS);
+    let mut sets: Array<_, [u64; 8]> = Array::try_from(Map::Array(MapData::from_pin(path).unwrap())).unwrap();
+    for last in 1..=20 {
+        let (set, word) = known_client(&desired, Ipv4Addr::new(192, 0, 2, last), 20);
+        let mut words = sets.get(&set, 0).unwrap();
+        *words.iter_mut().find(|word| **word == 0).unwrap() = word;
+        sets.set(set, words, 0).unwrap();
+    }
+    let known = loaded.maps.clients().refresh(probe::now_ns()).unwrap();
+    assert_eq!((known.clients, known.in_filter), (20, 20));
+    assert!((200.0..=400.0).contains(&known.packets_per_sec), "{known:?}");
+    let (clients, mut hosts) = (clients(20), Hosts::new(&with_total()));
+    let (mut passed, mut newcomers) = (0, 0);
+    const ROUNDS: u64 = 200;
+    for round in 0..ROUNDS {
+        let begun_ns = probe::now_ns();
+        // Five packets/s of each client, beside 500 forged ones for each of them.
+        for client in clients.iter().skip((round % 10) as usize).step_by(10) {
+            for _ in 0..500 {
+                let forged = Ipv4::from(hosts.forged()).udp_frame(8);
+                newcomers += u64::from(loaded.run(&forged) == Verdict::Pass);
+            }
+            passed += u64::from(loaded.run(client) == Verdict::Pass);
+        }
+        while probe::now_ns() < begun_ns + 10_000_000 {
+            std::thread::yield_now();
+        }
+    }
+    assert!(loaded.count(Reason::ServiceTotal) > 100_000, "the total is spent");
+    assert!(passed >= 2 * ROUNDS * 98 / 100, "{passed} of {}", 2 * ROUNDS);
+    assert!(newcomers > 0);
+}
