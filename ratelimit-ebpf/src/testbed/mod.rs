@@ -25,6 +25,8 @@ use ratelimit_common::abi::{
     counter::{Fate, REASON_SLOTS, SERVICE_SLOTS},
 };
 
+#[cfg(test)]
+pub(crate) use self::tables::ROW;
 pub use self::tables::WordPlace;
 #[cfg(test)]
 pub(crate) use self::{

@@ -17,7 +17,7 @@ use crate::{
 pub type WordPlace = (WordTable, u64);
 
 /// Words from one row to the next: more than any row has.
-const ROW: u64 = 16;
+pub(crate) const ROW: u64 = 16;
 
 impl TestHost {
     /// How many rows a table has.

@@ -1,5 +1,6 @@
 //! The limits from the view of packets, on a host whose tables, clocks and sockets a test sets.
 
+mod clients;
 mod cookies;
 mod leases;
 mod prefixes;

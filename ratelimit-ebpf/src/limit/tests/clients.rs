@@ -1,0 +1,120 @@
+//! Known clients of a service or host with a total.
+
+use ratelimit_common::{
+    abi::{Reason, Service, SourceKey},
+    limit::{
+        clients::{self, Client, WAYS},
+        prefilter,
+    },
+};
+
+use super::{PORT, with_service};
+use crate::{
+    tables::Tables as _,
+    testbed::{ROW, TestHost, WordTable, empty, prefiltered, total, udp},
+};
+
+/// A little longer than a step of the memory.
+const STEP_MS: u64 = 70_000;
+
+/// A host whose totals are these, of a service and of all packets; its sources have no entries until they have sent much.
+fn host(of_service: Option<&str>, of_host: Option<&str>) -> TestHost {
+    let mut policy = empty();
+    policy.source.set = prefiltered(&["1000000 packets/s"]);
+    let mut service = Service::UNUSED;
+    if let Some(rate) = of_service {
+        (service.total_count, service.totals[0]) = (1, total(rate));
+    }
+    with_service(&mut policy, service);
+    if let Some(rate) = of_host {
+        (policy.host_total_count, policy.host_totals[0]) = (1, total(rate));
+    }
+    TestHost::new(policy)
+}
+
+/// The hash of 10.0.x.y as a client of the service.
+fn hash_of(host: &TestHost, [net, last]: [u8; 2]) -> u64 {
+    let secret = host.policy.prefilter.secret;
+    let key = SourceKey::from_v4(u32::from_ne_bytes([10, 0, net, last]));
+    prefilter::group_hash(prefilter::hash(key, secret), host.policy.services[0].clients_group, secret)
+}
+
+fn is_remembered(host: &TestHost, source: [u8; 2]) -> bool {
+    let hash = hash_of(host, source);
+    let first = u64::from(clients::set_index(hash)) * ROW;
+    (first..first + WAYS as u64)
+        .any(|word| Client(host.load((WordTable::Clients, word))).is_named(clients::tag(hash)))
+}
+
+/// One packet in each of three steps.
+fn serve(host: &TestHost, frame: &[u8]) {
+    for _ in 0..3 {
+        assert_eq!(host.reason(frame), Reason::Conforming);
+        host.wait_ms(STEP_MS);
+    }
+}
+
+/// Spends what sources without an entry may have of the total.
+fn spend(host: &TestHost) {
+    let frames = (0..=u8::MAX).flat_map(|net| (0..4).map(move |last| udp([net, last], PORT, 8)));
+    let refused = frames.map(|frame| host.reason(&frame)).find(|reason| *reason != Reason::Conforming);
+    assert!(matches!(refused, Some(Reason::ServiceTotal | Reason::HostTotal)), "{refused:?}");
+}
+
+#[test]
+fn a_known_client_passes_when_a_total_is_spent() {
+    for (of_service, of_host) in [(Some("1 packets/s burst 400"), None), (None, Some("1 packets/s burst 400"))]
+    {
+        let host = host(of_service, of_host);
+        let [known, new] = [9, 10].map(|last| udp([7, last], PORT, 8));
+        serve(&host, &known);
+        spend(&host);
+        assert_ne!(host.reason(&new), Reason::Conforming);
+        assert_eq!(host.reason(&known), Reason::Conforming);
+        // Of the quarter that others cannot have, one packet in eight stays for newcomers.
+        let passed = host.passed(&known, 200);
+        assert!((1..=87).contains(&passed), "{passed}");
+    }
+}
+
+#[test]
+fn a_client_that_the_filter_lost_is_found_in_its_turn() {
+    let host = host(Some("1 packets/s burst 400"), None);
+    let (client, hash) = (udp([7, 9], PORT, 8), hash_of(&host, [7, 9]));
+    serve(&host, &client);
+    spend(&host);
+    let mut turns = 0;
+    for _ in 0..128 {
+        host.store((WordTable::ClientFilter, u64::from(clients::filter_index(hash)) * ROW), 0);
+        let is_its_turn = clients::is_unfiltered(hash, host.now_ns.get());
+        assert_eq!(host.reason(&client) == Reason::Conforming, is_its_turn, "{} ns", host.now_ns.get());
+        turns += u32::from(is_its_turn);
+        host.now_ns.set(host.now_ns.get() + (1 << 22));
+    }
+    assert_eq!(turns, 2);
+}
+
+#[test]
+fn clients_are_remembered_only_where_a_total_applies() {
+    for (of_service, of_host, expected) in [
+        (Some("100 packets/s"), None, true),
+        (None, Some("100 packets/s"), true),
+        (None, None, false),
+    ] {
+        let host = host(of_service, of_host);
+        assert_eq!(host.reason(&udp([7, 9], PORT, 8)), Reason::Conforming);
+        assert_eq!(is_remembered(&host, [7, 9]), expected, "{of_service:?} {of_host:?}");
+    }
+}
+
+#[test]
+fn nothing_is_learned_soon_after_a_total_was_spent() {
+    let host = host(Some("100 packets/s burst 100"), None);
+    spend(&host);
+    host.wait_ms(500);
+    assert_eq!(host.reason(&udp([7, 9], PORT, 8)), Reason::Conforming);
+    assert!(!is_remembered(&host, [7, 9]));
+    host.wait_ms(150);
+    assert_eq!(host.reason(&udp([7, 9], PORT, 8)), Reason::Conforming);
+    assert!(is_remembered(&host, [7, 9]));
+}
