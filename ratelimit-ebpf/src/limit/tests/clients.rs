@@ -63,7 +63,8 @@ fn spend(host: &TestHost) {
 
 #[test]
 fn a_known_client_passes_when_a_total_is_spent() {
-    for (of_service, of_host) in [(Some("1 packets/s burst 400"), None), (None, Some("1 packets/s burst 400"))]
+    for (of_service, of_host) in
+        [(Some("1 packets/s burst 400"), None), (None, Some("1 packets/s burst 400"))]
     {
         let host = host(of_service, of_host);
         let [known, new] = [9, 10].map(|last| udp([7, last], PORT, 8));
@@ -96,11 +97,9 @@ fn a_client_that_the_filter_lost_is_found_in_its_turn() {
 
 #[test]
 fn clients_are_remembered_only_where_a_total_applies() {
-    for (of_service, of_host, expected) in [
-        (Some("100 packets/s"), None, true),
-        (None, Some("100 packets/s"), true),
-        (None, None, false),
-    ] {
+    for (of_service, of_host, expected) in
+        [(Some("100 packets/s"), None, true), (None, Some("100 packets/s"), true), (None, None, false)]
+    {
         let host = host(of_service, of_host);
         assert_eq!(host.reason(&udp([7, 9], PORT, 8)), Reason::Conforming);
         assert_eq!(is_remembered(&host, [7, 9]), expected, "{of_service:?} {of_host:?}");
