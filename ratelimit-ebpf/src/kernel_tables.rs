@@ -34,9 +34,10 @@ use crate::{
     cpu::{self, Cpu, Reading},
     globals,
     maps::{
-        ALLOWANCES, ASKED, BUCKETS, CELLS, CLAIMED, CLIENTS, COUNTERS, DESTINATIONS, DROPS, EVENTS, FAIR,
-        FRESH_WINDOW, KEPT_WINDOWS, LEASES, LINK_CELLS, LINKS, LISTS_V4, LISTS_V6, MARKS, POLICY, PREFIXES,
-        PROVEN, QUIET, RUNGS, SHARES, SPENT, SYNS, TOTALS, USER_LIMITS, USER_WINDOWS, USERS, WINDOWS,
+        ALLOWANCES, ASKED, BUCKETS, CELLS, CHALLENGED, CLAIMED, CLIENTS, COUNTERS, DESTINATIONS, DROPS,
+        EVENTS, FAIR, FRESH_WINDOW, KEPT_WINDOWS, LEASES, LINK_CELLS, LINKS, LISTS_V4, LISTS_V6, MARKS,
+        POLICY, PREFIXES, PROVEN, QUIET, RUNGS, SHARES, SPENT, SYNS, TOTALS, USER_LIMITS, USER_WINDOWS,
+        USERS, WINDOWS,
     },
 };
 
@@ -447,6 +448,11 @@ impl Tables for Maps {
     #[inline(always)]
     fn asked(&self, cell: u32) -> Option<*mut u64> {
         ASKED.get_ptr_mut(cell)
+    }
+
+    #[inline(always)]
+    fn challenged(&self, cell: u32) -> Option<*mut u64> {
+        CHALLENGED.get_ptr_mut(cell)
     }
 
     #[inline(always)]

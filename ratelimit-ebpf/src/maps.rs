@@ -48,6 +48,10 @@ pub(crate) static FAIR: Array<u64, { prefilter::CELLS as usize }> = Array::new()
 #[btf_map]
 pub(crate) static ASKED: Array<u64, { prefilter::CELLS as usize }> = Array::new();
 
+/// Buckets of challenges to the networks of each cell: a moment, so each program has its own.
+#[btf_map]
+pub(crate) static CHALLENGED: Array<u64, { prefilter::CELLS as usize }> = Array::new();
+
 /// Until when each cell is tracked. Marks are kept apart from the cells, so that they are small: see [`prefilter::mark`].
 #[btf_map]
 pub(crate) static MARKS: Array<u32, { prefilter::CELLS as usize }> = Array::new();
@@ -98,7 +102,7 @@ pub(crate) static LISTS_V6: LpmTrie<ListAddrV6, ListEntry, { MAX_LISTED as usize
 
 /// The buckets of per-CPU budgets, by [`CpuBudget`].
 #[btf_map]
-pub(crate) static ALLOWANCES: PerCpuArray<u64, 5> = PerCpuArray::new();
+pub(crate) static ALLOWANCES: PerCpuArray<u64, 6> = PerCpuArray::new();
 
 /// Buckets of tracked prefixes.
 #[btf_map]

@@ -36,7 +36,7 @@ pub fn mark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W) -> Verd
 fn remark<T: Tables, W: Wire>(frame: &Frame<'_>, tables: &T, wire: &W, number: u32) -> Option<()> {
     let packet = parse_again(frame, wire).ok()?;
     let (_, service) = tables.policy()?.service(number)?;
-    wire.mark(packet.network_at, packet.source.family, service.dscp).then_some(())
+    wire.mark(packet.network_at, packet.source.family, u32::from(service.dscp)).then_some(())
 }
 
 /// Writes the class into the header at `at`. The two bits for congestion notification beside it stay.

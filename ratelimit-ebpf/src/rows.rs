@@ -278,6 +278,10 @@ impl<R: Rows> Tables for R {
         self.find(Row::Asked(cell))
     }
 
+    fn challenged(&self, cell: u32) -> Option<R::Word> {
+        self.find(Row::Challenged(cell))
+    }
+
     fn clients(&self, set: u32) -> Option<R::Word> {
         self.find(Row::Clients(set))
     }

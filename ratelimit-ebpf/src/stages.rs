@@ -238,6 +238,7 @@ stages! { Leaves:
     fn charge_reserve(policy: &Policy, request: &PacketCharge, precedence: Precedence) -> () => limit::charge_reserve;
     fn unless_known(policy: &Policy, service: u32, hash: u64, now_ns: u64, reason: Reason) -> Option<Reason> => limit::unless_known;
     fn learn(policy: &Policy, request: &PacketCharge) -> () => limit::learn;
+    fn introduce(policy: &Policy, service: u32, hash: u64, now_q8: u64) -> () => limit::introduce;
     fn count_syn(policy: &Policy, request: &PacketCharge) -> bool => limit::count_syn;
     fn remember_shared(policy: &Policy, request: &PacketCharge) -> () => limit::remember_shared;
     fn forget_shared(policy: &Policy, request: &PacketCharge) -> () => limit::forget_shared;

@@ -75,6 +75,8 @@ pub enum CpuBudget {
     Reports = 3,
     /// Packets from which the memory of known clients learns, one by one.
     Lessons = 4,
+    /// Answers to queries that a spent total refuses.
+    Challenges = 5,
 }
 
 /// The words that each CPU keeps for the express lane.
@@ -253,6 +255,9 @@ pub trait Tables {
     fn fair_share(&self, cell: u32) -> Option<Self::Word>;
     /// The word with the mark of the source of a prefilter cell that was last asked for a connection.
     fn asked(&self, cell: u32) -> Option<Self::Word>;
+
+    /// The bucket of challenges to the networks of a cell.
+    fn challenged(&self, cell: u32) -> Option<Self::Word>;
 
     /// A set of known clients.
     fn clients(&self, set: u32) -> Option<Self::Clients>;

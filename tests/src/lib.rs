@@ -7,6 +7,7 @@ pub mod answer;
 pub mod bpffs;
 pub mod browser;
 pub mod cgroup;
+pub mod clients;
 pub mod cookie_site;
 pub mod cpus;
 pub mod daemon;

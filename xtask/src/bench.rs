@@ -60,6 +60,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
     eprintln!("bench: building");
     build::release(&Binary::RATELIMIT)?;
     build::release(&Binary::BENCH)?;
+    build::release(&Binary::TRAFFIC)?;
     // This process becomes the measuring program, so that Ctrl-C reaches it and the shell waits until it has cleaned up.
     let error = tool::command(BuildProfile::Release.path_of("bench")).args(words(options)).exec();
     Err(error).context("cannot start target/release/bench")

@@ -92,6 +92,13 @@ pub(crate) const PROXIES: [Need; 7] = [
     Need::Fetched(Fetched::Schemathesis),
 ];
 
+/// The needs of tests in which real resolvers ask a name server. None of the packages starts a server.
+pub(crate) const RESOLVERS: [Need; 3] = [
+    Need::Executable { name: "dig", package: "bind9-dnsutils" },
+    Need::Executable { name: "kdig", package: "knot-dnsutils" },
+    Need::Executable { name: "unbound-host", package: "unbound-host" },
+];
+
 /// The needs of the test of the dashboard: a real browser without a screen, and without the parts that need one (100 MB).
 pub(crate) const BROWSER: [Need; 1] =
     [Need::Executable { name: "chromium-headless-shell", package: "chromium-headless-shell" }];

@@ -36,6 +36,7 @@ pub(crate) fn run(options: &Options, install: Install) -> Result<()> {
         &setup::REDIS,
         &setup::REDIS_CLIENTS,
         &setup::PROXIES,
+        &setup::RESOLVERS,
         &setup::BROWSER,
         &setup::PAGES,
         &vm::NEEDS,

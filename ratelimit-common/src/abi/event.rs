@@ -10,11 +10,16 @@ pub enum Event {
     PrefixPromoted,
     /// A drop event was lost, because the ring buffer was full.
     ReportLost,
+    /// A packet of a known client had a part of a spent total before others.
+    KnownAdmitted,
+    /// A packet of a known client was beyond its claim and its share of a spent total.
+    KnownRefused,
 }
 
 impl Event {
     /// All events, by discriminant.
-    pub const ALL: &'static [Self] = &[Self::Promoted, Self::PrefixPromoted, Self::ReportLost];
+    pub const ALL: &'static [Self] =
+        &[Self::Promoted, Self::PrefixPromoted, Self::ReportLost, Self::KnownAdmitted, Self::KnownRefused];
 }
 
 /// Number of events: the size of the map of events.

@@ -44,10 +44,10 @@ pub use switches::Switches;
 pub use window::{WindowLimit, WindowState};
 
 /// Version of the map layouts. It is part of the pin path, so a daemon never opens maps with another layout.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;
 
 /// The fingerprint of the layouts of [`ABI_VERSION`].
-const RECORDED_FINGERPRINT: usize = 10766363165809259542;
+const RECORDED_FINGERPRINT: usize = 6892683148304079352;
 
 const FINGERPRINT: usize = layout::fold(&[
     SourceKey::LAYOUT,

@@ -156,7 +156,7 @@ impl PrefixLevel {
 
 abi_struct! {
     /// The policy in force.
-    pub struct Policy: 345368 {
+    pub struct Policy: 349480 {
         /// The number of this policy; it rises with every policy since the maps were made.
         pub generation: u64,
         /// What holds for every source.
@@ -267,7 +267,7 @@ impl Policy {
         let services = &self.services;
         for number in self.ports.iter_mut().chain(&mut self.protocols) {
             let service = (*number as usize).checked_sub(1).and_then(|index| services.get(index));
-            if service.is_some_and(|service| service.on_limit != OnLimit::Drop as u32) {
+            if service.is_some_and(|service| !service.only_drops()) {
                 *number = BY_DESTINATION as u16;
             }
         }
@@ -306,8 +306,10 @@ impl Policy {
                 MONITOR => Fate::Waived,
                 MARK => Fate::Marked,
                 REJECT => Fate::Rejected,
+                _ if service.challenges(reason) => Fate::Rejected,
                 _ => Fate::Decided,
             },
+            Some((_, service)) if service.challenges(reason) => Fate::Rejected,
             _ => Fate::Decided,
         }
     }

@@ -1,6 +1,6 @@
 //! Services: limits on packets of one protocol and port, whoever sends.
 
-use super::{Limit, LimitSet};
+use super::{Limit, LimitSet, Reason};
 use crate::abi_struct;
 
 /// Services that a policy can have.
@@ -15,6 +15,10 @@ pub const PROTOCOL_SLOTS: usize = 2 << 8;
 pub const HOST_TOTAL: u32 = MAX_SERVICES as u32;
 /// Totals of all services and of the host.
 pub const TOTAL_SLOTS: usize = MAX_SERVICES + 1;
+/// The parts of a total's rate that known clients may have for one part of newcomers, if a policy says nothing else: seven eighths.
+pub const KNOWN_PARTS: u64 = 7;
+/// The group of a service that remembers no clients.
+pub const NO_CLIENTS: u64 = 1 << 32;
 /// The number that stands for no service.
 pub const NO_SERVICE: u32 = 0;
 
@@ -46,7 +50,7 @@ abi_struct! {
     ///
     /// CPUs do not charge it packet by packet: each takes a portion at a time, so the shared word is written rarely. What a CPU
     /// holds unspent has been charged already; the compiler has taken that much out of the tolerance.
-    pub struct Total: 40 {
+    pub struct Total: 48 {
         /// The limit on all packets.
         pub limit: Limit,
         /// How far untracked sources may push the bucket, in 1/256 ns: less than the limit's tolerance, so that they cannot
@@ -54,12 +58,14 @@ abi_struct! {
         pub untracked_tolerance_q8: u64,
         /// What a CPU takes at a time, in 1/256 ns; 0: packets are charged one by one.
         pub portion_q8: u64,
+        /// How many parts of the rate known clients may have before others, for one part of newcomers.
+        pub known_parts: u64,
     }
 }
 
 abi_struct! {
     /// One service: its limits, and what happens to refused packets.
-    pub struct Service: 296 {
+    pub struct Service: 312 {
         /// The limit on SYNs above which SYNs are answered with cookies; a price of 0 switches cookies off.
         pub syn_cookies: Limit,
         /// How many of `totals` are in use.
@@ -73,7 +79,9 @@ abi_struct! {
         /// The number of an [`OnLimit`].
         pub on_limit: u32,
         /// The DSCP class of packets that the service marks, 0 to 63.
-        pub dscp: u32,
+        pub dscp: u16,
+        /// The number of a [`Challenge`].
+        pub challenge: u16,
     }
 }
 
@@ -99,6 +107,19 @@ abi_struct! {
     }
 }
 
+impl Service {
+    /// Whether refused packets of the service are dropped, and nothing else ever happens to them.
+    pub const fn only_drops(&self) -> bool {
+        self.on_limit == OnLimit::Drop as u32 && self.challenge == Challenge::None as u16
+    }
+
+    /// Whether the service answers queries that are refused for a reason.
+    #[inline(always)]
+    pub const fn challenges(&self, reason: Reason) -> bool {
+        self.challenge != Challenge::None as u16 && matches!(reason, Reason::ServiceTotal | Reason::HostTotal)
+    }
+}
+
 impl TotalState {
     /// Totals of which nothing is spent.
     pub const FULL: Self =
@@ -108,6 +129,32 @@ impl TotalState {
 /// How long cookies continue after the last SYN above the threshold, in 1/256 ns: long enough to bridge the gaps of a flood,
 /// short enough that TCP options lost to cookies are soon back.
 pub const COOKIES_HOLD_Q8: u64 = 10_000_000_000 << 8;
+
+/// The answer of a service to queries that a spent total refuses: their senders come back with what only the owner of the address can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Challenge {
+    /// Such queries are dropped.
+    None = 0,
+    /// Queries of DNS are answered with an empty truncated response, upon which a resolver asks again over TCP.
+    Dns = 1,
+    /// Queries of game servers (A2S) are answered with a number that the next query has to repeat.
+    A2s = 2,
+}
+
+impl Challenge {
+    /// The challenges that a policy can name.
+    pub const ALL: [Self; 2] = [Self::Dns, Self::A2s];
+
+    /// The word for the variant, as users type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Dns => "dns",
+            Self::A2s => "a2s",
+        }
+    }
+}
 
 /// What happens to a packet that a limit refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,11 +244,17 @@ impl Service {
     pub const UNUSED: Self = Self {
         syn_cookies: Limit::UNUSED,
         total_count: 0,
-        totals: [Total { limit: Limit::UNUSED, untracked_tolerance_q8: 0, portion_q8: 0 }; MAX_TOTALS],
+        totals: [Total {
+            limit: Limit::UNUSED,
+            untracked_tolerance_q8: 0,
+            portion_q8: 0,
+            known_parts: KNOWN_PARTS,
+        }; MAX_TOTALS],
         per_source: LimitSet::NONE,
         clients_group: 0,
         on_limit: OnLimit::Drop as u32,
         dscp: 0,
+        challenge: Challenge::None as u16,
     };
 }
 

@@ -1,6 +1,6 @@
 //! Known clients: who was served while no total was spent, and how much. While a total is spent, they come before sources that are not known.
 //!
-//! A total that is spent refuses whoever comes too late, so a flood of forged addresses takes nearly all of it. The memory of known clients
+//! A total that is spent refuses every packet that comes too late, so a flood of forged addresses takes nearly all of it. The memory of known clients
 //! has an average for each source and service: what was served while nothing was short. Under a spent total a known client has a **claim**
 //! of four times its average. These come first, and shrink by one factor when together they want more than there is. What claims leave goes to known clients
 //! in equal shares.
@@ -49,6 +49,8 @@ const TURN_BITS: u32 = 22;
 /// A step, in powers of two of a nanosecond.
 pub const STEP_BITS: u32 = 36;
 const STEP_MASK: u64 = 0xffff;
+/// Steps by which a client may have been met ahead of now.
+const AHEAD_STEPS: u64 = 16;
 /// Steps of a day.
 const DAY: u64 = 1_257;
 /// Steps after which a client is forgotten: thirty days.
@@ -171,6 +173,12 @@ impl Client {
         Self(tag << TAG_SHIFT | step << STEP_SHIFT | 1 << HITS_SHIFT | encode(packets, 0, random))
     }
 
+    /// The client as one that is known, because it has shown what cannot be forged.
+    #[inline(always)]
+    pub const fn known(self) -> Self {
+        Self(self.0 | KNOWN << HITS_SHIFT)
+    }
+
     /// Whether the place is free, or has a client that was not served for thirty days.
     #[inline(always)]
     pub const fn is_free(self, step: u64) -> bool {
@@ -199,10 +207,11 @@ impl Client {
         self.0 >> HITS_SHIFT & HITS_MASK
     }
 
-    /// Steps since the client was last met.
+    /// Steps since the client was last met; 0 if that was by a clock that is a little ahead of this one.
     #[inline(always)]
     pub const fn age(self, step: u64) -> u64 {
-        step.wrapping_sub(self.0 >> STEP_SHIFT) & STEP_MASK
+        let age = step.wrapping_sub(self.0 >> STEP_SHIFT) & STEP_MASK;
+        age * is_at_most(age, STEP_MASK - AHEAD_STEPS)
     }
 
     /// The average in 1/256 packets per step, when the client was last served.
@@ -323,10 +332,11 @@ pub struct TotalReserve {
 /// How long a reserve counts as wanted after a known client asked for a part: a minute, in 1/256 ns.
 pub const WANTED_Q8: u64 = 60_000_000_000 << TIME_FRAC_BITS;
 
-/// The price of a packet in the reserve: known clients may have seven eighths of the rate.
+/// The price of a packet in the reserve, where known clients may have so many parts of the rate for one of newcomers.
 #[inline(always)]
-pub const fn reserve_price_q8(price_q8: u64) -> u64 {
-    price_q8 + price_q8.div_ceil(7)
+pub const fn reserve_price_q8(price_q8: u64, known_parts: u64) -> u64 {
+    let parts = known_parts | (known_parts == 0) as u64;
+    price_q8 + price_q8.div_ceil(parts)
 }
 
 /// The parts of a reserve's room that parties may fill, in eighths.
@@ -489,5 +499,10 @@ pub const fn claim(
     Some(now << (2 * DEBT_BITS) | debt << DEBT_BITS | owed)
 }
 
+#[cfg(not(target_arch = "bpf"))]
+mod kept;
 #[cfg(test)]
 mod tests;
+
+#[cfg(not(target_arch = "bpf"))]
+pub use kept::{MOST_SECONDS, STEP_NS, owed_percent, steps_in_ms};

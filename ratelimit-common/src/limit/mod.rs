@@ -6,6 +6,7 @@ pub mod fair;
 pub mod gcra;
 pub mod lease;
 pub mod prefilter;
+pub mod sip_hash;
 pub mod squeezed;
 pub mod window;
 

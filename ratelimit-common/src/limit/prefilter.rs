@@ -33,6 +33,8 @@ mod source_hash;
 pub(super) mod split_mix;
 
 pub(super) use self::negative_entry::{TAG_MASK, UNTIL_SHIFT, tag};
+#[cfg(not(target_arch = "bpf"))]
+pub use self::source_hash::v4_address;
 pub use self::{
     negative_entry::{
         LONGEST_LAG_Q8, LONGEST_NEGATIVE_ENTRY_Q8, NEGATIVE_PERIOD, NEGATIVE_PLACES, NegativeCause,

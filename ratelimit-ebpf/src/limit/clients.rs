@@ -3,7 +3,8 @@
 use ratelimit_common::{
     abi::{
         Policy, Reason,
-        service::{MAX_SERVICES, NO_SERVICE},
+        destination::BY_DESTINATION,
+        service::{Challenge, MAX_SERVICES, NO_CLIENTS, NO_SERVICE, PORT_SLOTS, Protocol, port_slot},
     },
     limit::{
         clients::{self, Client, WAYS},
@@ -114,11 +115,31 @@ pub(super) fn random<T: Tables>(tables: &T, seed: u64) -> u64 {
     mixed ^ mixed >> 29
 }
 
-/// Whether packets for a service are limited by a total.
+/// Whether clients are remembered for a service: a total limits its packets, and the policy has nothing against it.
 #[inline(always)]
 pub(super) fn has_total(policy: &Policy, service: u32) -> bool {
-    policy.host_total_count != 0
-        || policy.service(service).is_some_and(|(_, service)| service.total_count != 0)
+    let of_host = policy.host_total_count != 0;
+    match policy.service(service) {
+        Some((_, service)) => (of_host | (service.total_count != 0)) & (service.clients_group != NO_CLIENTS),
+        None => of_host,
+    }
+}
+
+/// The service of datagrams to a port, whose total is for clients that show a connection to the same port; no service if several share the port by destination.
+#[inline(always)]
+pub(super) fn datagram_service(policy: &Policy, port: u16) -> u32 {
+    let slot = masked::<{ PORT_SLOTS - 1 }>(port_slot(Protocol::Udp, port) as usize);
+    let number = policy.ports[slot] as u32;
+    if number & BY_DESTINATION == 0 { number } else { NO_SERVICE }
+}
+
+/// Whether a connection to a port is looked for: it makes a client known to the service of datagrams there.
+#[inline(always)]
+pub(super) fn asks_for_connection(policy: &Policy, port: u16) -> bool {
+    policy.lenient != 0
+        && policy
+            .service(datagram_service(policy, port))
+            .is_some_and(|(_, service)| service.challenge == Challenge::Dns as u16)
 }
 
 /// Learns from a packet that was served.
@@ -153,6 +174,21 @@ pub fn learn<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
         }
         None if scarce => {}
         None => welcome(tables, set, Client::first(clients::tag(hash), step, packets, random), (hash, step)),
+    }
+}
+
+/// Makes a source known to a service, because it has shown what cannot be forged. It has no claim until it has earned one.
+#[inline(always)]
+pub fn introduce<T: Tables>(tables: &T, policy: &Policy, service: u32, hash: u64, now_q8: u64) {
+    let hash = client_hash(policy, service, hash);
+    let Some(set) = tables.clients(clients::set_index(hash)) else { return };
+    let step = clients::step(hash, now_q8);
+    pass_filter(tables, hash);
+    match find(tables, set, hash) {
+        Some((way, client)) => {
+            tables.compare_exchange(tables.client(set, way), client.0, client.known().0);
+        }
+        None => welcome(tables, set, Client::first(clients::tag(hash), step, 0, 0).known(), (hash, step)),
     }
 }
 

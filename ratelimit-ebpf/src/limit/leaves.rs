@@ -119,6 +119,11 @@ pub trait Leaves: Tables + Sized {
         clients::learn(self, policy, request);
     }
 
+    /// Makes a source known to a service.
+    fn introduce(&self, policy: &Policy, service: u32, hash: u64, now_q8: u64) {
+        clients::introduce(self, policy, service, hash, now_q8);
+    }
+
     /// Counts a SYN, and returns whether a cookie is the answer to it.
     fn count_syn(&self, policy: &Policy, request: &PacketCharge) -> bool {
         syns::count(self, policy, request)

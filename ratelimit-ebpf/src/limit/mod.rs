@@ -51,7 +51,7 @@ use crate::{
     tables::{Relay, Successor},
 };
 pub use asked_first::{may_be_asked as may_ask_prefixes, may_be_proven, remember_proven};
-pub use clients::{is_to_be_found, learn, unless_known};
+pub use clients::{introduce, is_to_be_found, learn, unless_known};
 pub use crowd::charge as charge_crowd;
 pub use crowded::{NO_LEVEL, is_crowded_out_at, level as crowded_level};
 pub use crowded_note::{is_crowded_out_at_noted_level, note_level};
@@ -124,7 +124,9 @@ fn ask<T: Stages, R: Relay>(
     packet: &Packet,
     request: &mut PacketCharge,
 ) -> Reason {
-    if packet.transport == Transport::TCP && syns::defended(tables, policy, request) {
+    let is_looked_up =
+        syns::defended(tables, policy, request) || clients::asks_for_connection(policy, packet.port);
+    if packet.transport == Transport::TCP && is_looked_up {
         relay.hand_over(Successor::Prove, request.context(Reason::CookieInvalid));
         // The tail call failed: this kernel has no such program, and the limits alone must do. Some kernels assume that packet bytes may
         // have changed meanwhile; nothing below reads any.
@@ -249,7 +251,12 @@ fn ask_shown<T: Stages>(tables: &T, policy: &Policy, request: &mut PacketCharge,
     }
     // The source's own limits may refuse it next, and prefixes keep a part back for sources that have shown a connection.
     tables.forget_shared(policy, request);
-    further::charge(tables, policy, request, reason)
+    let reason = further::charge(tables, policy, request, reason);
+    if reason.admits() && proof.is_real() && clients::asks_for_connection(policy, request.port) {
+        let service = clients::datagram_service(policy, request.port);
+        tables.introduce(policy, service, request.hash, request.now_q8);
+    }
+    reason
 }
 
 /// Charges the cell or the entry that vouched for the source, or makes an entry for it.

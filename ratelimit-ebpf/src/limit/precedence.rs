@@ -6,7 +6,7 @@
 
 use ratelimit_common::{
     abi::{
-        Policy,
+        Event, Policy,
         service::{MAX_TOTALS, Party},
     },
     limit::{
@@ -107,9 +107,11 @@ pub fn take_precedence<T: Tables>(
             let (before, random) = (tables.load(word), random(tables, now_q8));
             let times = (now_q8, price_q8(policy, request));
             let Some(after) = clients::claim(before, average, request.pressure, times, random) else {
+                tables.note(Event::KnownRefused);
                 return Precedence(Precedence::KNOWN);
             };
             tables.compare_exchange(word, before, after);
+            tables.note(Event::KnownAdmitted);
             return Precedence(Precedence::KNOWN | Precedence::ADMITTED);
         }
     }

@@ -49,7 +49,7 @@ pub struct PacketCharge {
     /// 1 if the packet has shown a connection.
     pub(super) proven: u8,
     /// Destination port; 0 if the packet has none.
-    port: u16,
+    pub(super) port: u16,
     /// 1 if the packet opens a connection.
     pub(super) syns: u8,
     /// 1 if the packet is a fragment.

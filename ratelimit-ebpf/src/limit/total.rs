@@ -146,12 +146,12 @@ impl<'p, T: Tables> TotalView<'p, T> {
     pub(super) fn reserve(&self, tables: &T, index: usize, len: u64, now_q8: u64) -> Option<TotalReserve> {
         let total = self.total(index)?;
         let debt_q8 = ahead_q8(tables.load(tables.reserve(self.number, index)?), now_q8);
-        let end_q8 = reserve_price_q8(total.limit.tolerance_q8.saturating_sub(total.untracked_tolerance_q8));
+        let end_q8 = total.limit.tolerance_q8.saturating_sub(total.untracked_tolerance_q8);
         let is_wanted = ahead_q8(tables.load(tables.wanted_until(self.number)?), now_q8) != 0;
         Some(TotalReserve {
             debt_q8,
-            end_q8,
-            price_q8: reserve_price_q8(price(len, &total.limit)),
+            end_q8: reserve_price_q8(end_q8, total.known_parts),
+            price_q8: reserve_price_q8(price(len, &total.limit), total.known_parts),
             is_wanted,
         })
     }
@@ -176,7 +176,7 @@ impl<'p, T: Tables> TotalView<'p, T> {
         for index in 0..MAX_TOTALS {
             let Some(total) = self.total(index) else { break };
             let Some(word) = tables.reserve(self.number, index) else { break };
-            let price_q8 = reserve_price_q8(price(len, &total.limit));
+            let price_q8 = reserve_price_q8(price(len, &total.limit), total.known_parts);
             let seen = tables.load(word);
             // A CPU that loses the first packet of a shortage to another one charges nothing: the total itself is exact.
             if ahead_q8(seen, now_q8) == 0 {

@@ -1,5 +1,8 @@
 //! Replies to senders of refused packets.
 
+mod a2s;
+mod dns;
+
 extern crate std;
 
 use std::{vec, vec::Vec};

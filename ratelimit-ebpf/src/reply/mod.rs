@@ -58,6 +58,8 @@ pub struct ReplyFrame {
     family: Family,
     /// Words behind the IP header: one of the numbers that [`draw`] supports.
     words: u32,
+    /// Bytes of the packet that stay as they are behind the words.
+    kept: u32,
 }
 
 /// Index of the first note with a word of the IP header.
@@ -87,7 +89,10 @@ impl ReplyFrame {
     /// Length of the frame in bytes.
     #[inline(always)]
     pub fn len(&self) -> u64 {
-        self.network_at as u64 + self.family.header_len() as u64 + u64::from(self.words) * 4
+        self.network_at as u64
+            + self.family.header_len() as u64
+            + u64::from(self.words) * 4
+            + u64::from(self.kept)
     }
 
     /// Always false: a reply has headers at least.
@@ -100,10 +105,10 @@ impl ReplyFrame {
     #[inline(always)]
     #[expect(clippy::needless_pass_by_value, reason = "nothing may be written after the sum has been taken")]
     pub(crate) fn with_body<N: Notes>(body: Pen<'_, N>, words: u32, check: Check, route: &Route) -> Self {
-        let Pen { notes, mut sum } = body;
+        let Pen { notes, mut sum, kept } = body;
         let Route { source, destination, protocol, network_at } = *route;
-        let len = words * 4;
-        let mut ip = Pen { notes, sum: 0 };
+        let len = words * 4 + kept;
+        let mut ip = Pen { notes, sum: 0, kept: 0 };
         let family = source.family;
         // The parts of the IP header that most checksums cover: protocol, length and addresses.
         let pseudo = u64::from(protocol.to_be()) + u64::from(len.to_be());
@@ -139,18 +144,23 @@ impl ReplyFrame {
                 );
             }
         }
-        let field = checksum::finish(sum);
+        // A zero would mean that a datagram has no checksum.
+        let field = match checksum::finish(sum) {
+            0 if protocol == UDP => u16::MAX,
+            field => field,
+        };
         let (at, field) = match check {
             Check::Upper(at) => (at, in_upper_half(field)),
             Check::Lower(at) => (at, in_lower_half(field)),
         };
         notes.set_note(BODY_WORDS + at, notes.note(BODY_WORDS + at) | u64::from(field));
-        Self { network_at, family, words }
+        Self { network_at, family, words, kept }
     }
 }
 
 pub(crate) const ICMP: u32 = IpProto::Icmp as u32;
 pub(crate) const TCP: u32 = IpProto::Tcp as u32;
+pub(crate) const UDP: u32 = IpProto::Udp as u32;
 pub(crate) const ICMPV6: u32 = IpProto::Ipv6Icmp as u32;
 
 /// Addresses, protocol and position of a reply.
@@ -175,12 +185,19 @@ pub(crate) enum Check {
 pub(crate) struct Pen<'n, N> {
     notes: &'n N,
     sum: u64,
+    kept: u32,
 }
 
 impl<'n, N: Notes> Pen<'n, N> {
     #[inline(always)]
     pub(crate) fn new(notes: &'n N) -> Self {
-        Self { notes, sum: 0 }
+        Self { notes, sum: 0, kept: 0 }
+    }
+
+    /// Keeps bytes of the packet that follow the words of the body. Their words, in memory order, have this sum.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, len: u32, sum: u64) {
+        (self.kept, self.sum) = (len, self.sum + sum);
     }
 
     /// Writes a word of the body.
@@ -257,6 +274,7 @@ pub fn draw<N: Notes>(notes: &N, canvas: &mut Canvas<'_>, reply: &ReplyFrame) ->
     };
     let body = |i| notes.note(BODY_WORDS + i) as u32;
     match reply.words {
+        4 => canvas.put::<u32, 4>(body_at, body),
         5 => canvas.put::<u32, 5>(body_at, body),
         6 => canvas.put::<u32, 6>(body_at, body),
         9 => canvas.put::<u32, 9>(body_at, body),

@@ -40,6 +40,8 @@ pub enum Row {
     Fair(u32),
     /// The mark of the source of a prefilter cell that was last asked for a connection.
     Asked(u32),
+    /// The bucket of challenges to the networks of a cell.
+    Challenged(u32),
     /// A user's buckets.
     User(u32),
     /// The state of a window of a user.
@@ -86,6 +88,7 @@ impl Row {
             Self::PrefixCell(index) => (WordTable::PrefixCell, Index(index)),
             Self::Fair(index) => (WordTable::Fair, Index(index)),
             Self::Asked(index) => (WordTable::Asked, Index(index)),
+            Self::Challenged(index) => (WordTable::Challenged, Index(index)),
             Self::User(index) => (WordTable::User, Index(index)),
             Self::UserWindow(index) => (WordTable::UserWindow, Index(index)),
             Self::Spent(index) => (WordTable::Spent, Index(index)),

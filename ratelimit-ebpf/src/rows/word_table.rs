@@ -33,6 +33,8 @@ pub enum WordTable {
     Fair,
     /// Marks of sources that were asked for a connection: [`super::Row::Asked`].
     Asked,
+    /// Buckets of challenges: [`super::Row::Challenged`].
+    Challenged,
     /// Buckets of users: [`super::Row::User`].
     User,
     /// Windows of users: [`super::Row::UserWindow`].
@@ -76,6 +78,7 @@ impl WordTable {
         Self::PrefixCell,
         Self::Fair,
         Self::Asked,
+        Self::Challenged,
         Self::User,
         Self::UserWindow,
         Self::Spent,
@@ -113,6 +116,7 @@ impl WordTable {
             | Self::Proven
             | Self::Fair
             | Self::Asked
+            | Self::Challenged
             | Self::ClientFilter
             | Self::Budget
             | Self::Link

@@ -7,6 +7,7 @@ use ratelimit_common::{
         Aggregation, Limit, LimitSet, Meter, Policy, Prefilter, PrefixLevel, SourceLimits, Squeeze, Total,
         WindowLimit,
         limit::{COUNTS_BYTES, COUNTS_PACKETS},
+        service::KNOWN_PARTS,
         window::WindowKind,
     },
     limit::{aggregation::reciprocal, text::parse_rate},
@@ -63,7 +64,8 @@ pub(crate) fn prefiltered(rates: &[&str]) -> LimitSet {
 /// A total of which untracked sources may use three quarters, charged packet by packet.
 pub(crate) fn total(rate: &str) -> Total {
     let limit = limit(rate);
-    Total { limit, untracked_tolerance_q8: limit.tolerance_q8 / 4 * 3, portion_q8: 0 }
+    let untracked_tolerance_q8 = limit.tolerance_q8 / 4 * 3;
+    Total { limit, untracked_tolerance_q8, portion_q8: 0, known_parts: KNOWN_PARTS }
 }
 
 /// A window of a rate.

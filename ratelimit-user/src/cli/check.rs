@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ratelimit_common::{abi::OnLimit, limit::rate::Rate};
+use ratelimit_common::limit::rate::Rate;
 
 use super::{
     Format,
@@ -103,7 +103,7 @@ fn notes(policy: &Policy, packets: bool) -> Vec<String> {
             cookies.join(", ")
         ));
     }
-    let answers = named(&|service| service.syn_cookies().is_some() || service.on_limit() == OnLimit::Reject);
+    let answers = named(&|service| service.answers().next().is_some());
     if !answers.is_empty() {
         notes.push(format!(
             "the kernel program sends no SYN cookies and no refusals ({}) on links whose frames are IP packets, nor where a driver keeps VLAN tags apart (ethtool -K IFACE rxvlan off \

@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod front;
 mod interface_line;
+mod known;
 mod limit;
 mod log_options;
 mod man;
@@ -86,6 +87,7 @@ enum Verb {
     Allow(allow::Allow),
     Limit(limit::LimitArgs),
     User(user::UserArgs),
+    Known(known::KnownArgs),
     Test(test::Test),
     Doctor(doctor::Doctor),
     Detach(detach::Detach),
@@ -138,6 +140,7 @@ pub fn main() -> process::ExitCode {
         Verb::Allow(verb) => verb.execute(),
         Verb::Limit(verb) => verb.execute(),
         Verb::User(verb) => verb.execute(),
+        Verb::Known(verb) => verb.execute(),
         Verb::Test(verb) => verb.execute(),
         Verb::Doctor(verb) => verb.execute(),
         Verb::Detach(verb) => verb.execute(),

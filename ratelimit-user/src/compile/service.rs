@@ -3,7 +3,7 @@
 use ratelimit_common::{
     abi::{
         self, Limit, LimitSet, Mode, Total,
-        service::{HOST_TOTAL, MAX_TOTALS, OnLimit},
+        service::{Challenge, HOST_TOTAL, KNOWN_PARTS, MAX_TOTALS, NO_CLIENTS, OnLimit},
     },
     limit::rate::Rate,
 };
@@ -54,7 +54,8 @@ pub(super) fn write_services(
         }
     }
     let host_before = before.map(|before| &before.policy.host_totals);
-    (compiled.host_total_count, compiled.host_totals) = totals(policy.host().totals(), terms, host_before);
+    (compiled.host_total_count, compiled.host_totals) =
+        totals((policy.host().totals(), KNOWN_PARTS), terms, host_before);
     if host_before.is_some_and(|before| *before != compiled.host_totals) {
         changed_totals.push(HOST_TOTAL);
     }
@@ -68,44 +69,48 @@ fn compile_service(
     totals: Option<&[Total; MAX_TOTALS]>,
     windows: &mut Windows<'_>,
 ) -> abi::Service {
-    let (total_count, totals) = self::totals(service.totals(), terms, totals);
+    let (total_count, totals) = self::totals((service.totals(), service.known_parts()), terms, totals);
     let mut compiled = abi::Service {
         syn_cookies: service.syn_cookies().map_or(Limit::UNUSED, enforced),
         total_count,
         totals,
         on_limit: service.on_limit() as u32,
-        dscp: u32::from(service.dscp()),
-        clients_group: clients_group(service.name()),
+        dscp: u16::from(service.dscp()),
+        challenge: service.challenge() as u16,
+        clients_group: if service.remembers_clients() { clients_group(service.name()) } else { NO_CLIENTS },
         ..abi::Service::UNUSED
     };
     compiled.per_source = set::compile(service.per_source(), terms, before, windows);
     compiled
 }
 
-/// The number that known clients of a service are remembered by, from its name: FNV-1a, cut to the 32 bits that a hash takes. Never 0, which stands for no service.
+/// The number that known clients of a service are remembered by, from its name: FNV-1a, cut to the 32 bits that a hash takes. Its lower seven bits can be told from a hash; they
+/// are never 0, which stands for no service.
 fn clients_group(name: &str) -> u64 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    u64::from(hash | 1)
+    u64::from(if hash & 0x7f == 0 { hash | 1 } else { hash })
 }
 
 /// The compiled limits of a total, and how many places they take.
 fn totals(
-    rates: &[Rate],
+    (rates, known_parts): (&[Rate], u64),
     terms: SetTerms,
     before: Option<&[Total; MAX_TOTALS]>,
 ) -> (u64, [Total; MAX_TOTALS]) {
     let places = total::places(rates, before);
     let mut totals = abi::Service::UNUSED.totals;
     for (place, rate) in places.iter().zip(rates) {
-        totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8);
+        totals[*place] = total::compile(rate, terms.cpus, terms.lag_q8, known_parts);
     }
     (places.iter().max().map_or(0, |last| *last as u64 + 1), totals)
 }
 
-/// How many services, plus the policy itself, do not drop refused packets.
+/// How many services, plus the policy itself, do more with refused packets than dropping them.
 pub(super) fn lenient(policy: &Policy) -> u32 {
-    let services = policy.services().iter().filter(|service| service.on_limit() != OnLimit::Drop).count();
+    let does_more =
+        |service: &&Service| service.on_limit() != OnLimit::Drop || service.challenge() != Challenge::None;
+    let services = policy.services().iter().filter(does_more).count();
     services as u32 + u32::from(policy.mode() == Mode::Monitor)
 }
 

@@ -37,7 +37,7 @@ pub(super) fn places(rates: &[Rate], before: Option<&[Total; MAX_TOTALS]>) -> Ve
 }
 
 /// Compiles a total, whose burst is split: what CPUs may hold unspent, what untracked sources may use, and the rest.
-pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
+pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64, known_parts: u64) -> Total {
     let mut limit = enforced(rate);
     limit.tolerance_q8 -= lag_q8;
     let largest = match rate.meter {
@@ -53,5 +53,5 @@ pub(super) fn compile(rate: &Rate, cpus: u32, lag_q8: u64) -> Total {
     // A burst of a packet or two cannot be divided: then untracked sources may use all of it.
     let untracked = limit.tolerance_q8 - limit.tolerance_q8 / RESERVED_SHARE;
     let untracked_tolerance_q8 = untracked.max(full_frame_charge(&limit)).min(limit.tolerance_q8);
-    Total { limit, untracked_tolerance_q8, portion_q8 }
+    Total { limit, untracked_tolerance_q8, portion_q8, known_parts }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use ratelimit_common::{
-    abi::service::OnLimit,
+    abi::service::{Challenge, KNOWN_PARTS, OnLimit, Protocol},
     limit::{rate::Rate, text::parse_limit},
 };
 use toml::{Spanned, de::DeValue};
@@ -12,7 +12,7 @@ use super::{
     lists::{prefixes, rates},
     problem::Problems,
     table::{one, policy_table},
-    value::{At, KeyLookup, Strings, integer, kind, string, strings},
+    value::{At, KeyLookup, Strings, boolean, integer, kind, string, strings},
 };
 use crate::policy::{Carrier, DEFAULT_DSCP, Prefix, Service, ServiceError, Services};
 
@@ -26,6 +26,9 @@ policy_table! {
         "total" => total: Option<Strings> = strings,
         "on_limit" => on_limit: Option<At<String>> = string,
         "dscp" => dscp: Option<At<Term>> = term,
+        "known" => known: Option<At<bool>> = boolean,
+        "newcomers" => newcomers: Option<At<String>> = string,
+        "challenge" => challenge: Option<At<String>> = string,
         "syn_cookies" => syn_cookies: Option<At<String>> = string,
     }
 }
@@ -123,8 +126,17 @@ fn service(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<Service>
     let plain = |rates: Vec<At<Rate>>| rates.into_iter().map(|(rate, _)| rate).collect();
     let service = Service::new(name, carrier?, ports, plain(totals)).with_syn_cookies(syn_cookies);
     let dscp = dscp(table, on_limit, problems)?;
+    let challenge = challenge(table, carrier?, on_limit, problems)?;
+    let known_parts = known_parts(table, problems)?;
     let service = service.with_destinations(destinations?);
-    Some(service.with_per_source(plain(per_source)).with_on_limit(on_limit).with_dscp(dscp))
+    Some(
+        service
+            .with_per_source(plain(per_source))
+            .with_on_limit(on_limit)
+            .with_dscp(dscp)
+            .with_challenge(challenge)
+            .with_known_clients(table.known.as_ref().is_none_or(|(known, _)| *known), known_parts),
+    )
 }
 
 fn on_limit(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<OnLimit> {
@@ -135,6 +147,59 @@ fn on_limit(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<OnLimit
         problems.error(at, format!("on_limit = {word:?} is not known; use one of {names}"));
     }
     known
+}
+
+/// The parts of known clients: `newcomers = "1/8"` leaves seven to them.
+fn known_parts(table: &ServiceTable, problems: &mut Problems<'_>) -> Option<u64> {
+    let Some((word, at)) = &table.newcomers else { return Some(KNOWN_PARTS) };
+    let parts = word.strip_prefix("1/").and_then(|parts| parts.parse::<u64>().ok());
+    let known_parts = parts.filter(|parts| (2..=64).contains(parts)).map(|parts| parts - 1);
+    if known_parts.is_none() {
+        problems.error(
+            at,
+            format!("newcomers = {word:?} is no part of a total; write one from \"1/2\" to \"1/64\""),
+        );
+    }
+    known_parts
+}
+
+fn challenge(
+    table: &ServiceTable,
+    carrier: Carrier,
+    on_limit: OnLimit,
+    problems: &mut Problems<'_>,
+) -> Option<Challenge> {
+    let Some((word, at)) = &table.challenge else { return Some(Challenge::None) };
+    let Some(challenge) = Challenge::ALL.into_iter().find(|challenge| challenge.name() == word) else {
+        let names = Challenge::ALL.map(|challenge| format!("{:?}", challenge.name())).join(", ");
+        problems.error(at, format!("challenge = {word:?} is not known; use one of {names}"));
+        return None;
+    };
+    if carrier != Carrier::Ports(Protocol::Udp) {
+        problems.error(
+            at,
+            format!(
+                "challenge = {word:?} answers datagrams; write match = {{ protocol = \"udp\", ports = [53] }}"
+            ),
+        );
+        return None;
+    }
+    if table.total.is_none() {
+        let message = format!(
+            "challenge = {word:?} answers queries that a total refuses; write total = [\"50000 packets/s\"] beside it"
+        );
+        problems.error(at, message);
+        return None;
+    }
+    if matches!(on_limit, OnLimit::Monitor | OnLimit::Mark) {
+        let message = format!(
+            "challenge = {word:?} is for queries that a total refuses, and on_limit = {:?} lets them pass; leave one out",
+            on_limit.name()
+        );
+        problems.error(at, message);
+        return None;
+    }
+    Some(challenge)
 }
 
 /// The names of DSCP classes and their values (RFC 2474, 2597, 3246, 5865, 8622).

@@ -198,7 +198,7 @@ fn send(socket: &Path, request: Order) -> io::Result<BufReader<UnixStream>> {
 fn patience(order: &Order) -> Duration {
     if order.compiles_a_policy() {
         PATIENCE_FOR_POLICIES
-    } else if order.changes_lists() {
+    } else if order.changes_lists() || order.changes_clients() {
         PATIENCE + DISK_PATIENCE
     } else {
         PATIENCE

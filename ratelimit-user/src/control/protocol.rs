@@ -1,6 +1,7 @@
 //! The protocol of the control socket: an order is one line of JSON, a reply is one line, and `watch` gets many. The text of a policy
-//! may follow the line of its order, unquoted.
+//! or of known clients may follow the line of its order, unquoted.
 
+mod known;
 mod lists;
 mod order;
 mod reply;
@@ -9,6 +10,7 @@ mod status;
 mod users;
 
 pub use self::{
+    known::{ClientAtService, KnownClient, KnownPage, KnownSummary, TotalOfClients},
     lists::{Block, FirstListed},
     order::{DISK_PATIENCE, MOST_LISTED, Operator, Order},
     reply::{EarlierStats, Reply, StatsReply},

@@ -243,7 +243,7 @@ async fn read_request(
     if let (Some((text, Some(bytes))), Some(large)) = (request.text(), large) {
         if *bytes > MAX_BYTES {
             return Ok(Err(Failure::usage(format!(
-                "a policy of {bytes} bytes is too long; use at most {MAX_BYTES}"
+                "a text of {bytes} bytes is too long; use at most {MAX_BYTES}"
             ))));
         }
         if _turn.is_none() {
@@ -253,7 +253,7 @@ async fn read_request(
         reader.read_exact(&mut behind).await?;
         match String::from_utf8(behind) {
             Ok(behind) => *text = behind,
-            Err(_) => return Ok(Err(Failure::usage("the policy is not UTF-8 text"))),
+            Err(_) => return Ok(Err(Failure::usage("the text is not UTF-8"))),
         }
     }
     Ok(Ok(request))

@@ -1,6 +1,7 @@
 //! The guarded host: its owners, and what work across owners gets.
 
 use std::{
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -17,6 +18,7 @@ use super::{
     },
     line::requests::Requests,
     lists::{ListBook, ListEditor},
+    state::saved_clients::ClientKeeper,
     traffic::{Traffic, drops::Drops},
 };
 use crate::{
@@ -48,6 +50,8 @@ pub(super) struct Host {
     /// The traffic of the last minutes, for the dashboard.
     pub(super) history: TrafficHistory,
     pub(super) requests: Requests,
+    /// Saves known clients.
+    pub(super) client_keeper: Arc<ClientKeeper>,
     /// This host's part in the cluster, if it is in one.
     pub(super) cluster: Option<Cluster>,
     pub(super) started: Instant,
@@ -88,6 +92,13 @@ impl Host {
     /// Returns the memory of known clients, which can be read without the lock of the host.
     pub(super) fn clients(&self) -> Arc<ClientMemory> {
         self.enforced.maps.clients()
+    }
+
+    /// Returns the work of saving known clients, to be done without the lock of the host.
+    pub(super) fn saving_clients(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
+        let (keeper, clients) = (Arc::clone(&self.client_keeper), self.clients());
+        let secret = self.enforced.desired.policy.prefilter.secret;
+        move || keeper.save(&clients, secret)
     }
 
     /// Returns the counters, which can be read without the lock of the host.

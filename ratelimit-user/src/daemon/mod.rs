@@ -35,7 +35,7 @@ mod traffic;
 mod views;
 
 use crate::log;
-use state::{attack_records, journal, record};
+use state::{attack_records, journal, record, saved_clients};
 
 pub use options::{Keep, Options};
 pub use run::run;
@@ -44,5 +44,6 @@ pub use run::run;
 pub fn read_any_state(bytes: &[u8]) -> bool {
     let _maybe_damaged = record::opened(bytes);
     let _maybe_damaged = attack_records::opened::<crate::attacks::AttackReport>(bytes);
+    let _maybe_damaged = saved_clients::SavedClients::opened(bytes);
     journal::reads_what_it_writes(bytes)
 }

@@ -86,6 +86,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         leases.end();
         say_goodbye(daemon.cell()).await;
         keeper.end();
+        if let Err(error) = daemon.save_clients().await {
+            log::warning(format!("known clients were not saved: {error}"));
+        }
         log::info(format!("state directory {} released", state.path().display()));
         Ok(())
     })

@@ -73,7 +73,7 @@ impl Remembered for KernelMaps {
                 words(&[&[syns.tat_q8, syns.cookies_until_q8]])
             }
             // `explain` looks at one source, whose entry says whether it is proven.
-            Row::Proven(_) | Row::Asked(_) => return Ok(None),
+            Row::Proven(_) | Row::Asked(_) | Row::Challenged(_) => return Ok(None),
             // These rows are kept for each CPU, so there is no single value.
             Row::Share(_) | Row::Budget(_) | Row::Quiet(_) | Row::Lane => return Ok(None),
             // Kept windows are read as windows above, and rows of links belong to frames without a source.

@@ -7,8 +7,6 @@ mod store;
 
 use std::path::PathBuf;
 
-use ratelimit_common::abi::OnLimit;
-
 use super::readings::{Attendance, Readings, Wishes};
 use crate::{
     dataplane::{interface, pin::PinDir},
@@ -69,10 +67,11 @@ fn names(place: &Whereabouts, pins: &PinDir) -> Vec<String> {
 fn wishes(policy: &Policy) -> Wishes {
     let services = policy.services();
     let cookies = services.iter().any(|service| service.syn_cookies().is_some());
+    let answers = services.iter().any(|service| service.answers().next().is_some());
     let listen = policy.listen();
     Wishes {
         cookies,
-        answers: cookies || services.iter().any(|service| service.on_limit() == OnLimit::Reject),
+        answers,
         listens: [&listen.http, &listen.grpc, &listen.resp].iter().any(|endpoints| !endpoints.is_empty()),
         elastic: policy.is_elastic(),
         counts_for_long: policy.counts_for_long_in_store(),

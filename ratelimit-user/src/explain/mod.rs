@@ -45,6 +45,11 @@ pub use report::{
 };
 use source::Source;
 
+/// The hash of the source that an address belongs to, by the policy in the kernel.
+pub fn source_hash(address: IpAddr, policy: &abi::Policy) -> u64 {
+    Source::of(address.to_canonical(), policy).hash
+}
+
 /// What is in force, and the moment that the explanation is about.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainContext<'s> {

@@ -113,9 +113,12 @@ pub type MemoryWord = (WordTable, usize);
 const fn rows(table: WordTable) -> usize {
     match table {
         WordTable::Source | WordTable::Window | WordTable::KeptWindow | WordTable::Prefix => 0,
-        WordTable::Mark | WordTable::Proven | WordTable::Cell | WordTable::Fair | WordTable::Asked => {
-            prefilter::CELLS as usize
-        }
+        WordTable::Mark
+        | WordTable::Proven
+        | WordTable::Cell
+        | WordTable::Fair
+        | WordTable::Asked
+        | WordTable::Challenged => prefilter::CELLS as usize,
         WordTable::PrefixCell => AGGREGATION_CELLS,
         WordTable::User => MAX_USERS,
         WordTable::UserWindow => MAX_USERS * SET_WINDOWS,
@@ -124,7 +127,7 @@ const fn rows(table: WordTable) -> usize {
         WordTable::Clients | WordTable::Claimed => clients::SETS as usize,
         WordTable::ClientFilter => clients::FILTER_WORDS,
         WordTable::Syn => MAX_SERVICES,
-        WordTable::Budget => CpuBudget::Lessons as usize + 1,
+        WordTable::Budget => CpuBudget::Challenges as usize + 1,
         WordTable::Link => LINK_INTERFACES as usize,
         WordTable::LinkCell => LINK_CELLS as usize,
         WordTable::Quiet => QUIET_SLOTS as usize,

@@ -174,6 +174,16 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
         ("ratelimit_drop_reports_lost_total", "Drop events that found no room.", status.drop_reports_lost),
         ("ratelimit_table_promotions_total", "Sources that got an entry in the table.", status.promotions),
         ("ratelimit_table_evictions_total", "Sources that the table had to forget.", status.evictions),
+        (
+            "ratelimit_known_admitted_packets_total",
+            "Packets of known clients that had a part of a spent total before others.",
+            status.known_admitted_packets,
+        ),
+        (
+            "ratelimit_known_refused_packets_total",
+            "Packets of known clients that were refused by a spent total.",
+            status.known_refused_packets,
+        ),
         ("ratelimit_posture_changes_total", "Changes of the attack state.", status.attack_state_changes),
         (
             "ratelimit_headroom_changes_total",

@@ -9,7 +9,7 @@ use ratelimit_common::{
     abi::{
         self, MAX_LIMITS, Meter,
         destination::MAX_DESTINATIONS,
-        service::{MAX_SERVICES, OnLimit, PORT_SLOTS, Protocol, port_slot},
+        service::{Challenge, KNOWN_PARTS, MAX_SERVICES, OnLimit, PORT_SLOTS, Protocol, port_slot},
     },
     limit::{
         manner::Throttle,
@@ -35,6 +35,9 @@ pub struct Service {
     per_source: Vec<Rate>,
     on_limit: OnLimit,
     dscp: u8,
+    challenge: Challenge,
+    remembers_clients: bool,
+    known_parts: u64,
 }
 
 /// Why services are rejected.
@@ -228,6 +231,9 @@ impl Service {
             per_source: Vec::new(),
             on_limit: OnLimit::Drop,
             dscp: DEFAULT_DSCP,
+            challenge: Challenge::None,
+            remembers_clients: true,
+            known_parts: KNOWN_PARTS,
         }
     }
 
@@ -259,6 +265,41 @@ impl Service {
     /// Replaces the DSCP class of marked packets.
     pub fn with_dscp(self, dscp: u8) -> Self {
         Self { dscp, ..self }
+    }
+
+    /// Replaces the answer to queries that a spent total refuses.
+    pub fn with_challenge(self, challenge: Challenge) -> Self {
+        Self { challenge, ..self }
+    }
+
+    /// The answer to queries that a spent total refuses.
+    pub fn challenge(&self) -> Challenge {
+        self.challenge
+    }
+
+    /// Replaces whether known clients come first under the total, and how many parts of it they may have for one of newcomers.
+    pub fn with_known_clients(self, remembers_clients: bool, known_parts: u64) -> Self {
+        Self { remembers_clients, known_parts, ..self }
+    }
+
+    /// Whether known clients come first under the total.
+    pub fn remembers_clients(&self) -> bool {
+        self.remembers_clients
+    }
+
+    /// How many parts of the total known clients may have for one of newcomers.
+    pub fn known_parts(&self) -> u64 {
+        self.known_parts
+    }
+
+    /// What of the service sends packets, in words: cookies, rejections, challenges.
+    pub fn answers(&self) -> impl Iterator<Item = &'static str> {
+        let answers = [
+            (self.syn_cookies.is_some(), "SYN cookies"),
+            (self.on_limit == OnLimit::Reject, "on_limit = \"reject\""),
+            (self.challenge != Challenge::None, "challenge"),
+        ];
+        answers.into_iter().filter_map(|(is_set, key)| is_set.then_some(key))
     }
 
     /// The DSCP class of marked packets, 0 to 63.
@@ -332,6 +373,15 @@ impl Service {
         }
         if self.on_limit == OnLimit::Mark {
             fields.insert("dscp".into(), (self.dscp.to_string(), false));
+        }
+        if !self.remembers_clients {
+            fields.insert("known".into(), ("false".to_owned(), false));
+        }
+        if self.known_parts != KNOWN_PARTS {
+            fields.insert("newcomers".into(), (format!("1/{}", self.known_parts + 1), false));
+        }
+        if self.challenge != Challenge::None {
+            fields.insert("challenge".into(), (self.challenge.name().to_owned(), false));
         }
         fields
     }

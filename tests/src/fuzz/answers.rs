@@ -386,7 +386,7 @@ fn right(input: &Input<'_>, frame: &[u8], end: FrameEnd, sent: &[Vec<u8>], paint
     }
     if let [painted] = painted {
         assert!(input.sends, "{end:?}");
-        Request::read(input.link, frame).is_marked(painted, service.expect("a service").dscp);
+        Request::read(input.link, frame).is_marked(painted, service.expect("a service").dscp.into());
     }
 }
 

@@ -2,28 +2,19 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use aya::maps::{Array, Map, MapData};
 use ratelimit_common::{
-    abi::{Reason, SourceKey, Verdict, names},
-    limit::{
-        clients::{self, Client},
-        gcra, prefilter,
-    },
+    abi::{Reason, Verdict},
+    limit::clients,
 };
 use ratelimit_tests::{
     bpffs::Scratch,
+    clients::remember,
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
     memory::Memory,
     policies,
 };
-use ratelimit_user::{
-    compile::Desired,
-    dataplane::{
-        pin::{Layout, PinDir},
-        probe,
-    },
-};
+use ratelimit_user::dataplane::{clients::ForeignClient, pin::PinDir, probe};
 
 const SECOND_MS: u64 = 1_000;
 /// A little longer than a step of the memory.
@@ -197,7 +188,7 @@ fn clients_stay_known_when_services_change_places() {
     assert!(passed * 100 >= sent * 99, "{passed} of {sent}");
 }
 
-/// Nothing is learned while the total is spent: whoever floods for long earns no claim by it.
+/// Nothing is learned while the total is spent: a long flood earns no claim by it.
 #[test]
 fn a_flood_earns_no_claim() {
     let mut hosts = Hosts::new(&with_total());
@@ -212,22 +203,27 @@ fn a_flood_earns_no_claim() {
     assert!(passed * 100 <= sent * 60, "{passed} of {sent}");
 }
 
-/// The word of a client that is known, and was served lately.
-fn known_client(desired: &Desired, source: Ipv4Addr, per_sec: u64) -> (u32, u64) {
-    let secret = desired.policy.prefilter.secret;
-    let hash = prefilter::hash(SourceKey::from_v4(u32::from_ne_bytes(source.octets())), secret);
-    let hash = prefilter::group_hash(hash, desired.policy.services[0].clients_group, secret);
-    let now_q8 = gcra::time_q8(probe::now_ns());
-    let mut client =
-        Client::first(clients::tag(hash), clients::step(hash, now_q8).wrapping_sub(600) & 0xffff, 1, 0);
-    for steps in (0..600).rev() {
-        client = client.meet(
-            clients::step(hash, now_q8).wrapping_sub(steps) & 0xffff,
-            per_sec * 69,
-            (steps + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        );
-    }
-    (clients::set_index(hash), client.0)
+/// A step has 16 bits: 52 days after a client was last met it would look young again.
+#[test]
+fn clients_not_met_for_thirty_days_are_removed() {
+    const DAY_NS: u64 = 86_400 * 1_000_000_000;
+    let scratch = Scratch::new();
+    let loaded = Loaded::pinned(&PinDir::new(scratch.pin()), &policies::policy(&with_total()), 65_536);
+    let (memory, now_ns) = (loaded.maps.clients(), probe::now_ns());
+    let foreign = |tag, days: u64| ForeignClient {
+        hash: clients::hash_of(5, tag),
+        seconds: days * 86_400,
+        average: 1_000,
+    };
+    assert_eq!(memory.import(vec![foreign(1, 0), foreign(2, 20), foreign(3, 9)], now_ns).unwrap(), 3);
+    assert_eq!(memory.refresh(now_ns).unwrap().clients, 3);
+    assert_eq!(memory.refresh(now_ns + 15 * DAY_NS).unwrap().clients, 2);
+    let known = |days| {
+        let known = memory.known_in(0..clients::SETS, now_ns + days * DAY_NS).unwrap();
+        known.iter().map(|client| clients::tag(client.hash)).collect::<Vec<_>>()
+    };
+    assert_eq!(known(33), [0; 0], "steps of the second one are counted from 0 again");
+    assert_eq!(known(15), [1, 3], "others of the set stay");
 }
 
 /// Clients that stand in the kernel's memory are found after the daemon has filled the filter, as it does when it starts.
@@ -237,17 +233,10 @@ fn the_kernel_serves_known_clients_first() {
     let pins = PinDir::new(scratch.pin());
     let desired = policies::policy(&with_total());
     let mut loaded = Loaded::pinned(&pins, &desired, 65_536);
-    let path = pins.map(Layout::current(65_536), names::CLIENTS);
-    let mut sets: Array<_, [u64; 8]> = Array::try_from(Map::Array(MapData::from_pin(path).unwrap())).unwrap();
-    for last in 1..=20 {
-        let (set, word) = known_client(&desired, Ipv4Addr::new(192, 0, 2, last), 20);
-        let mut words = sets.get(&set, 0).unwrap();
-        *words.iter_mut().find(|word| **word == 0).unwrap() = word;
-        sets.set(set, words, 0).unwrap();
-    }
+    remember(&pins, (1..=20).map(|last| (Ipv4Addr::new(192, 0, 2, last), 20.0)));
     let known = loaded.maps.clients().refresh(probe::now_ns()).unwrap();
     assert_eq!((known.clients, known.in_filter), (20, 20));
-    assert!((200.0..=400.0).contains(&known.packets_per_sec), "{known:?}");
+    assert!((390.0..=410.0).contains(&known.packets_per_sec), "{known:?}");
     let (clients, mut hosts) = (clients(20), Hosts::new(&with_total()));
     let (mut passed, mut newcomers) = (0, 0);
     const ROUNDS: u64 = 200;

@@ -50,6 +50,21 @@ fn honest_clients_get_through_both_floods_while_the_rig_measures() {
 
 #[test]
 #[ignore = "long: how the benchmark measures, and nothing of the limiter"]
+fn known_clients_are_counted_in_every_scene() {
+    let report = bench(&["--only", "known", "--rounds", "1"]);
+    let rows = report["known"]["rows"].as_array().unwrap();
+    let wanted: Vec<_> = rows.iter().map(|row| row["wanted"].is_f64()).collect();
+    assert_eq!(wanted, [true, true, true, true, true, false], "{rows:?}");
+    for row in rows {
+        assert!(row["answered_without_limit"].as_u64() > Some(0) && row["sent"] == 120, "{row}");
+        assert!(row["flood_per_second"]["min"].as_f64().unwrap() > 100_000.0, "{row}");
+    }
+    assert_eq!(report["known"]["costs"].as_array().unwrap().len(), 3);
+    assert_eq!(report["targets"].as_array().unwrap().len(), 9);
+}
+
+#[test]
+#[ignore = "long: how the benchmark measures, and nothing of the limiter"]
 fn a_change_of_one_line_of_a_long_policy_is_measured_beside_all_of_it() {
     let report = bench(&["--only", "apply", "--rounds", "1"]);
     let steps = report["apply"].as_array().unwrap();

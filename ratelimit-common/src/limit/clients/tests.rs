@@ -111,7 +111,7 @@ fn a_new_client_takes_the_cheapest_place() {
     assert!(worth(known(FLOAT_MASK), 0) < worth(candidate, 3), "a candidate keeps its place for a while");
 }
 
-/// All averages together come from what was served, whoever was served and however.
+/// All averages together are at most what was served, for any order of clients and pauses.
 #[test]
 fn averages_are_at_most_what_was_served() {
     const SOURCES: usize = 500;
@@ -161,7 +161,7 @@ struct Shortage {
 impl Shortage {
     fn of(rate: u64, burst: u64) -> Self {
         let price_q8 = SECOND_Q8 / rate;
-        let end_q8 = reserve_price_q8(price_q8 * burst / 4);
+        let end_q8 = reserve_price_q8(price_q8 * burst / 4, 7);
         Self { now_q8: START_Q8, price_q8, end_q8, reserve_tat_q8: START_Q8, admitted: 0 }
     }
 
@@ -170,7 +170,7 @@ impl Shortage {
         TotalReserve {
             debt_q8,
             end_q8: self.end_q8,
-            price_q8: reserve_price_q8(self.price_q8),
+            price_q8: reserve_price_q8(self.price_q8, 7),
             is_wanted: true,
         }
     }
@@ -231,7 +231,7 @@ fn average(per_second: f64) -> u64 {
 
 /// The promise: what a client sends up to f times its average is served, where f = min(4, 7/8 of the rate / the sum of all averages).
 #[test]
-fn a_client_gets_its_claim_whoever_else_claims() {
+fn a_client_gets_its_claim_beside_all_other_claims() {
     let mut numbers = SplitMix(5);
     for (rate, honest, others, of_others) in [
         (2_000, 20, 0, 0.0),
@@ -285,14 +285,15 @@ fn beyond_claims_all_clients_get_equal_shares() {
 }
 
 #[test]
-fn a_source_that_is_not_known_has_three_eighths_of_a_wanted_reserve() {
+fn unknown_sources_have_three_eighths_of_a_wanted_reserve() {
     let reserve = |debt_q8, is_wanted| TotalReserve { debt_q8, end_q8: 800, price_q8: 10, is_wanted };
     assert!(reserve(290, true).has_room_for_tracked() && !reserve(291, true).has_room_for_tracked());
     assert!(reserve(9_999, false).has_room_for_tracked());
     assert_eq!([290, 291, 300].map(|debt_q8| reserve(debt_q8, true).tracked_wait_q8()), [0, 1, 10]);
     let small = TotalReserve { debt_q8: 0, end_q8: 5, price_q8: 10, is_wanted: true };
     assert!(small.has_room_for_tracked(), "a reserve of less than a packet");
-    assert_eq!([7, 8, 70].map(reserve_price_q8), [8, 10, 80], "seven eighths of the rate");
+    assert_eq!([7, 8, 70].map(|price| reserve_price_q8(price, 7)), [8, 10, 80], "seven eighths of the rate");
+    assert_eq!([1, 3].map(|parts| reserve_price_q8(300, parts)), [600, 400], "a half, and three quarters");
 }
 
 #[test]
@@ -302,5 +303,17 @@ fn a_client_has_its_turn_four_times_a_second() {
         let hash = numbers.next() >> 32 << 32;
         let turns = (0..1_000).filter(|ms| is_unfiltered(hash, ms * 1_000_000)).count();
         assert!((10..=22).contains(&turns), "{turns} of 1000 ms");
+    }
+}
+
+/// Two CPUs read the clock one after the other, and write in the other order; or another policy decides by a clock that is behind.
+#[test]
+fn a_clock_a_little_behind_changes_no_average() {
+    let client = (0..600).fold(Client::first(7, 0, 100, 1), |client, step| client.meet(step, 100, step + 1));
+    assert!(client.is_known());
+    for behind in [1, 2, 16] {
+        let next = client.meet(599 - behind, 1, 3);
+        assert_eq!((next.average(), next.age(599), next.is_known()), (client.average(), 0, true), "{behind}");
+        assert!(!client.is_free(599 - behind) && client.worth(599 - behind) == client.worth(599));
     }
 }

@@ -1,7 +1,14 @@
 //! Known clients of a service or host with a total.
 
+extern crate std;
+
+use std::vec;
+
 use ratelimit_common::{
-    abi::{Reason, Service, SourceKey},
+    abi::{
+        Event, Reason, Service, SourceKey,
+        service::{Challenge, Protocol, port_slot},
+    },
     limit::{
         clients::{self, Client, WAYS},
         prefilter,
@@ -10,8 +17,9 @@ use ratelimit_common::{
 
 use super::{PORT, with_service};
 use crate::{
-    tables::Tables as _,
-    testbed::{ROW, TestHost, WordTable, empty, prefiltered, total, udp},
+    limit::Proof,
+    tables::{Successor, Tables as _},
+    testbed::{ROW, TestHost, WordTable, empty, prefiltered, tcp, total, udp},
 };
 
 /// A little longer than a step of the memory.
@@ -116,4 +124,41 @@ fn nothing_is_learned_soon_after_a_total_was_spent() {
     host.wait_ms(150);
     assert_eq!(host.reason(&udp([7, 9], PORT, 8)), Reason::Conforming);
     assert!(is_remembered(&host, [7, 9]));
+}
+
+#[test]
+fn a_connection_makes_its_source_known_to_a_challenger() {
+    for (challenge, proof, expected) in [
+        (Challenge::Dns, Proof::Connection, Reason::Conforming),
+        (Challenge::Dns, Proof::Cookie, Reason::Conforming),
+        (Challenge::Dns, Proof::Handshake, Reason::ServiceTotal),
+        (Challenge::Dns, Proof::Nothing, Reason::ServiceTotal),
+        (Challenge::None, Proof::Connection, Reason::ServiceTotal),
+    ] {
+        let mut host = host(Some("1 packets/s burst 400"), None);
+        host.policy.lenient = 1;
+        host.policy.services[0].challenge = challenge as u16;
+        // Segments are for another service, or for none.
+        host.policy.ports[port_slot(Protocol::Tcp, PORT) as usize] = 0;
+        host.programs = vec![Successor::Prove];
+        host.proof.set(proof);
+        spend(&host);
+        host.end(&tcp([7, 9], PORT, 0x10));
+        assert_eq!(host.reason(&udp([7, 9], PORT, 8)), expected, "{challenge:?} {proof:?}");
+        host.wait_ms(3_600_000);
+        spend(&host);
+        assert_eq!(host.reason(&udp([7, 9], PORT, 8)), expected, "an hour later");
+    }
+}
+
+#[test]
+fn packets_of_known_clients_are_counted_by_their_end() {
+    let host = host(Some("1 packets/s burst 400"), None);
+    let client = udp([7, 9], PORT, 8);
+    serve(&host, &client);
+    spend(&host);
+    host.noted.borrow_mut().clear();
+    let passed = host.passed(&client, 200) as usize;
+    let count = |event| host.noted.borrow().iter().filter(|noted| **noted == event).count();
+    assert_eq!([count(Event::KnownAdmitted), count(Event::KnownRefused)], [passed, 200 - passed]);
 }

@@ -189,6 +189,33 @@ pub enum Order {
         /// The number of the attack.
         number: u64,
     },
+    /// Asks what is remembered of a client, or of all known clients together.
+    KnownShow {
+        /// The address of the client; all if absent.
+        #[serde(default)]
+        address: Option<IpAddr>,
+    },
+    /// Asks for known clients as lines of text, some at a time.
+    KnownExport {
+        /// The first set of the memory to look at: 0, or where the answer before ended.
+        from: u32,
+    },
+    /// Makes clients known.
+    KnownImport {
+        /// The file that the text was read from, for messages.
+        file: PathBuf,
+        /// The clients, as they were exported.
+        #[serde(default)]
+        text: String,
+        /// How many bytes of text follow the line, if the text is not in it.
+        #[serde(default)]
+        text_follows: Option<u64>,
+    },
+    /// Forgets a client at all services.
+    KnownForget {
+        /// The address of the client.
+        address: IpAddr,
+    },
     /// Takes the program off one interface, or off all.
     Detach {
         /// The interface; all if absent.
@@ -203,6 +230,11 @@ impl Order {
             self,
             Self::BlockAdd { .. } | Self::BlockDel { .. } | Self::AllowAdd { .. } | Self::AllowDel { .. }
         )
+    }
+
+    /// Whether the order changes the memory of known clients.
+    pub fn changes_clients(&self) -> bool {
+        matches!(self, Self::KnownImport { .. } | Self::KnownForget { .. })
     }
 
     /// Returns the operator of an order that can cut somebody off; `None` for other orders.
@@ -235,11 +267,14 @@ impl Order {
             | Self::UserList
             | Self::UserGet { .. }
             | Self::AttackList
-            | Self::AttackShow { .. } => true,
+            | Self::AttackShow { .. }
+            | Self::KnownShow { .. } => true,
             Self::Watch { frames, .. } => !frames,
             Self::Test(question) => question.peek,
             // This order costs the daemon the compilation of a policy.
             Self::Diff { .. } => false,
+            // This order reads the whole memory of known clients.
+            Self::KnownExport { .. } => false,
             Self::BlockAdd { .. }
             | Self::BlockDel { .. }
             | Self::AllowAdd { .. }
@@ -250,11 +285,13 @@ impl Order {
             | Self::Apply { .. }
             | Self::Confirm
             | Self::Rollback { .. }
+            | Self::KnownImport { .. }
+            | Self::KnownForget { .. }
             | Self::Detach { .. } => false,
         }
     }
 
-    /// Returns the line of the order and, behind it, the text of its policy: a policy is long, and quoting it in JSON costs more than the change it makes.
+    /// Returns the line of the order and, behind it, its text: the text of a policy is long, and quoting it in JSON costs more than the change it makes.
     pub fn into_message(mut self) -> serde_json::Result<Vec<u8>> {
         let mut behind = String::new();
         if let Some((text, follows)) = self.text() {
@@ -279,12 +316,12 @@ impl Order {
         )
     }
 
-    /// Returns the text of an order that carries a policy, and the number of bytes of it that follow the line.
+    /// Returns the text of an order that carries a policy or clients, and the number of bytes of it that follow the line.
     pub(in crate::control) fn text(&mut self) -> Option<(&mut String, &mut Option<u64>)> {
         match self {
-            Self::Diff { text, text_follows, .. } | Self::Apply { text, text_follows, .. } => {
-                Some((text, text_follows))
-            }
+            Self::Diff { text, text_follows, .. }
+            | Self::Apply { text, text_follows, .. }
+            | Self::KnownImport { text, text_follows, .. } => Some((text, text_follows)),
             _ => None,
         }
     }

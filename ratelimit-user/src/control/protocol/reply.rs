@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    known::{KnownClient, KnownPage, KnownSummary},
     lists::{Block, FirstListed},
     requests::DecisionInfo,
     status::{ClusterStatus, Status},
@@ -105,6 +106,12 @@ pub enum Reply {
     Attacks(Vec<AttackSummary>),
     /// The answer to `attacks show`.
     Attack(Box<AttackReport>),
+    /// The answer to `known show` with an address.
+    KnownClient(KnownClient),
+    /// The answer to `known show` without an address.
+    KnownSummary(KnownSummary),
+    /// The answer to `known export`.
+    KnownPage(KnownPage),
     /// An order was carried out; a sentence about it.
     Done(String),
     /// An order was not carried out, and why.

@@ -60,6 +60,12 @@ pub struct Status {
     /// What known clients are served on average, all together, in packets each second.
     #[serde(default)]
     pub known_packets_per_second: u64,
+    /// Packets of known clients that had a part of a spent total before others.
+    #[serde(default)]
+    pub known_admitted_packets: u64,
+    /// Packets of known clients that a spent total refused.
+    #[serde(default)]
+    pub known_refused_packets: u64,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.
@@ -120,7 +126,7 @@ pub struct StatusWarning {
 
 impl StatusWarning {
     /// The kinds of warnings.
-    pub const KINDS: [&str; 14] = [
+    pub const KINDS: [&str; 15] = [
         "not_protected",
         "generic_mode",
         "monitor",
@@ -130,6 +136,7 @@ impl StatusWarning {
         "nobody_answered",
         "listeners",
         "lists_not_on_disk",
+        "known_clients",
         "pins_gone",
         "attack_reports_not_on_disk",
         "notify",
@@ -154,6 +161,8 @@ impl Status {
             tracked_cells: earlier.tracked_cells,
             known_clients: earlier.known_clients,
             known_packets_per_second: earlier.known_packets_per_second,
+            known_admitted_packets: earlier.known_admitted_packets,
+            known_refused_packets: earlier.known_refused_packets,
             promotions: earlier.promotions,
             prefix_promotions: earlier.prefix_promotions,
             drop_reports_lost: earlier.drop_reports_lost,

@@ -1,12 +1,11 @@
 //! Keeps the program on interfaces that come, go and change their names.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
-
-use ratelimit_common::abi::OnLimit;
 
 use crate::{
     control::protocol::{InterfaceStatus, Reply},
@@ -26,7 +25,7 @@ use crate::{
     },
     failure::{ExitCode, Failure},
     log,
-    policy::Policy,
+    policy::{Policy, Service},
 };
 
 /// The guarded interfaces, and the program, pins and maps that guard them.
@@ -298,16 +297,11 @@ impl Interfaces {
 
     /// Returns sentences about interfaces on which packets are not answered although the policy wants answers.
     pub(in crate::daemon) fn silence(&self, policy: &Policy) -> Vec<String> {
-        let services = policy.services();
-        let cookies = services.iter().any(|service| service.syn_cookies().is_some());
-        let rejections = services.iter().any(|service| service.on_limit() == OnLimit::Reject);
-        let mut answers = Vec::new();
-        answers.extend(cookies.then_some("SYN cookies"));
-        answers.extend(rejections.then_some("on_limit = \"reject\""));
+        let answers: BTreeSet<_> = policy.services().iter().flat_map(Service::answers).collect();
         if answers.is_empty() {
             return Vec::new();
         }
-        let answers = answers.join(" and ");
+        let answers = Vec::from_iter(answers).join(" and ");
         let silent = |guarded: &Guarded| {
             let name = &guarded.interface;
             let why = match guarded.framing {

@@ -2,6 +2,7 @@
 
 pub(super) mod caller;
 pub(super) mod change;
+pub(super) mod clients;
 pub(super) mod limits;
 pub(super) mod list_orders;
 pub(super) mod offenders;

@@ -70,6 +70,10 @@ fn carry_out(host: &mut Host, request: Order, caller: Caller) -> Result<Reply, F
             Ok(Reply::Allows(entries::allows(&host.lists.lists).map(ToString::to_string).collect()))
         }
         Order::Test(_) => Err(Failure::usage("a test is answered apart from the host")),
+        Order::KnownShow { .. }
+        | Order::KnownExport { .. }
+        | Order::KnownImport { .. }
+        | Order::KnownForget { .. } => Err(Failure::usage("known clients are read apart from the host")),
         Order::Cluster => match &host.cluster {
             Some(cluster) => Ok(cluster.reply(now_ns)),
             None => Err(Cluster::none(ExitCode::Found)),

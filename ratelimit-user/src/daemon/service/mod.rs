@@ -1,6 +1,7 @@
 //! The running daemon, and how it answers orders.
 
 pub(super) mod answer;
+mod clients;
 pub(super) mod dashboard;
 mod disk;
 pub(super) mod readings;
@@ -134,6 +135,10 @@ impl Answer for Daemon {
             Order::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Order::Stats => self.counters().await.map(|counters| Reply::Stats(Box::new(counters))),
             Order::Top => self.view().await.map(|view| Reply::View(Box::new(view))),
+            Order::KnownShow { address } => self.show_clients(address).await,
+            Order::KnownExport { from } => self.export_clients(from).await,
+            Order::KnownImport { file, text, .. } => self.import_clients(&file, text, caller).await,
+            Order::KnownForget { address } => self.forget_client(address, caller).await,
             // The answer comes when the change is on disk, because the caller relies on it to last.
             request if request.changes_lists() => {
                 let (reply, file) = {

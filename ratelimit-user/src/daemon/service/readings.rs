@@ -14,7 +14,7 @@ use crate::{
         orders::users,
         views::{shared::beside, status::status},
     },
-    dataplane::probe,
+    dataplane::{clients::KnownClients, probe, table::TableUse},
     failure::{ExitCode, Failure},
     metrics,
     stats::{Snapshot, feed::Views, view::StatsView},
@@ -93,6 +93,16 @@ impl Daemon {
         view.map(|view| (*view).clone()).ok_or_else(late)
     }
 
+    /// Counts the table and known clients.
+    pub(super) async fn usage(&self) -> Result<(TableUse, KnownClients), Failure> {
+        let look = self.usage.look(|| {
+            let host = self.host();
+            let (table, clients) = (host.table(), host.clients());
+            beside(move || Ok((table.usage(probe::now_ns())?, clients.refresh(probe::now_ns())?)))
+        });
+        look.await
+    }
+
     /// Returns the status with the table counted, which happens without the lock of the host.
     pub(in crate::daemon) async fn status(&self) -> Result<Status, Failure> {
         self.front().refresh().await;
@@ -101,14 +111,11 @@ impl Daemon {
             let mut status = status(&host);
             status.prefix_promotions = host.event(Event::PrefixPromoted)?;
             status.drop_reports_lost = host.event(Event::ReportLost)?;
+            status.known_admitted_packets = host.event(Event::KnownAdmitted)?;
+            status.known_refused_packets = host.event(Event::KnownRefused)?;
             (status, host.event(Event::Promoted)?)
         };
-        let usage = self.usage.look(|| {
-            let host = self.host();
-            let (table, clients) = (host.table(), host.clients());
-            beside(move || Ok((table.usage(probe::now_ns())?, clients.refresh(probe::now_ns())?)))
-        });
-        let (usage, known) = usage.await?;
+        let (usage, known) = self.usage().await?;
         status.known_clients = known.clients;
         status.known_packets_per_second = known.packets_per_sec.round() as u64;
         status.table_entries = usage.entries;

@@ -10,8 +10,6 @@ mod undo;
 
 use std::{fs::File, sync::Arc, time::Instant};
 
-use ratelimit_common::abi;
-
 use self::{layouts::OtherLayouts, undo::Undo};
 use super::{
     attacks::{Attacks, attack::AttackWatch},
@@ -31,7 +29,7 @@ use super::{
     line::requests::Requests,
     lists::{ListBook, blocks, lookout::Lookout},
     options::Options,
-    state::{keeping::StateKeeper, kept::KeptState, version::PolicyVersion},
+    state::{keeping::StateKeeper, kept::KeptState, saved_clients::ClientKeeper, version::PolicyVersion},
     traffic::{Traffic, drops::Drops, trace::Trace},
 };
 use crate::{
@@ -88,8 +86,11 @@ pub(super) fn start(
     let claim = pins.claim()?;
     follow_renamed(&pins)?;
     let mut undo = Undo::note(&pins, layout, &claim)?;
-    let started = put_in_force(options, policy, &names, (pins, claim), layout, &keeper.kept, &mut undo)
-        .and_then(|started| started.into_host(options, version, reader, keeper));
+    let kept_in = keeper.journal.path().parent().unwrap_or(&options.state).to_owned();
+    let clients = ClientKeeper::new(&kept_in);
+    let started =
+        put_in_force(options, policy, &names, (pins, claim), layout, (&keeper.kept, &clients), &mut undo)
+            .and_then(|started| started.into_host(options, version, reader, keeper, clients));
     if started.is_err() {
         undo.carry_out();
     }
@@ -113,7 +114,7 @@ fn put_in_force(
     names: &[String],
     (pins, claim): (PinDir, File),
     layout: Layout,
-    kept: &KeptState,
+    (kept, clients): (&KeptState, &ClientKeeper),
     undo: &mut Undo,
 ) -> Result<Started, Failure> {
     progress::step("loading the program: the kernel verifies it first");
@@ -121,12 +122,23 @@ fn put_in_force(
     let (mut program, mut maps) =
         kernel::load_image(Some(&pins), layout.sources, listener::offsets(), options.image)?;
     others.carry_lists(&pins, &mut maps)?;
+    let before = maps.policy();
+    let saved = before.is_none().then(|| clients.read()).flatten();
+    if let Some(saved) = &saved {
+        saved.restore(&maps.clients());
+    }
     // The filter of a program begins empty.
     maps.clients().refresh(probe::now_ns())?;
-    let before = maps.policy();
+    let secret = match (&before, saved) {
+        // The secret of the maps is kept: a new one would move every source to another prefilter cell, with that cell's tokens.
+        (Some(policy), _) => policy.prefilter.secret,
+        // Clients are remembered by hashes with the secret that was saved with them.
+        (None, Some(saved)) => saved.secret,
+        (None, None) => probe::random_secret()?,
+    };
     let cluster = policy.clone().moved_to(options.redis.as_ref()).cluster().cloned();
     let translation = TranslationWatch::begin(policy);
-    let facts = host_facts(&program, before.as_deref(), cluster.as_ref(), translation.services(policy))?;
+    let facts = host_facts(&program, secret, cluster.as_ref(), translation.services(policy));
     let generation = before.as_ref().map_or(0, |policy| policy.generation) + 1;
     progress::step("reading the lists that are in force");
     let mut lists = maps.lists()?;
@@ -199,11 +211,11 @@ fn put_in_force(
 /// Returns the facts about the host that a policy is compiled for.
 fn host_facts(
     program: &Program,
-    before: Option<&abi::Policy>,
+    secret: [u64; 2],
     cluster: Option<&ClusterPolicy>,
     translated: Vec<String>,
-) -> Result<HostFacts, Failure> {
-    Ok(HostFacts {
+) -> HostFacts {
+    HostFacts {
         cpus: probe::possible_cpus(),
         tick_ns: probe::tick_ns(),
         cookies: program.cookie_problem().is_none(),
@@ -211,9 +223,8 @@ fn host_facts(
         window_scale: TcpSettings::read().window_scale(),
         headroom: true,
         reserve: cluster.map(ClusterPolicy::reserve),
-        // The secret of the maps is kept: a new one would move every source to another prefilter cell, with that cell's tokens.
-        secret: before.map_or_else(probe::random_secret, |policy| Ok(policy.prefilter.secret))?,
-    })
+        secret,
+    }
 }
 
 /// Logs the outcome for links that were there before.
@@ -240,6 +251,7 @@ impl Started {
         version: PolicyVersion,
         reader: Reader,
         keeper: StateKeeper,
+        clients: ClientKeeper,
     ) -> Result<Host, Failure> {
         let trace = match options.image.is_traced() {
             true => Some(Trace::begin(&mut self.program, &self.enforced.desired.names.services)?),
@@ -278,6 +290,7 @@ impl Started {
                 held,
             }),
             headroom: HeadroomWatch::new(&options.proc, Instant::now()),
+            client_keeper: Arc::new(clients),
             cluster: self.cluster,
             started: Instant::now(),
         })

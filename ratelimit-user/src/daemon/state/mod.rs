@@ -8,6 +8,7 @@ pub(super) mod keeping;
 pub(super) mod kept;
 pub(super) mod record;
 pub(super) mod replacement;
+pub(super) mod saved_clients;
 mod seal;
 pub(crate) mod state_dir;
 pub(super) mod unsaved;

@@ -27,6 +27,8 @@ use crate::{
 
 /// How soon sampling begins after the first second of an attack, and ends after its last one.
 const GLANCE: Duration = Duration::from_millis(200);
+/// How often known clients are saved.
+const SAVED_EVERY: Duration = Duration::from_secs(3600);
 
 /// Looks once a second whether an attack begins or ends, until the daemon ends.
 pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
@@ -60,15 +62,22 @@ pub(in crate::daemon) async fn follow_attacks(cell: Arc<HostCell>) {
     }
 }
 
-/// Fills the filter of known clients once a minute, until the daemon ends.
+/// Fills the filter of known clients once a minute, and saves them once an hour, until the daemon ends.
 pub(in crate::daemon) async fn follow_clients(cell: Arc<HostCell>) {
     let mut minute = tokio::time::interval(Duration::from_secs(60));
     minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut saved = Instant::now();
     loop {
         minute.tick().await;
         let clients = cell.host().clients();
         if let Err(failure) = beside(move || Ok(clients.refresh(probe::now_ns())?)).await {
             log::warning(format!("the filter of known clients was not filled: {failure}"));
+        }
+        if saved.elapsed() >= SAVED_EVERY {
+            saved = Instant::now();
+            let save = cell.host().saving_clients();
+            // The keeper has said what failed.
+            let _said = beside(move || Ok(save())).await;
         }
     }
 }

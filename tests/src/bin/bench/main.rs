@@ -9,6 +9,7 @@
 
 mod apply;
 mod case;
+mod client_wire;
 mod comparison;
 mod contestant;
 mod cost;
@@ -16,6 +17,7 @@ mod flight;
 mod honest;
 mod interrupt;
 mod jumbo;
+mod known;
 mod lane;
 mod machine;
 mod place;

@@ -7,6 +7,7 @@ use crate::{
     comparison::Comparison,
     cost::{growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
     honest::Honest,
+    known::Known,
     machine::Machine,
     targets::Reached,
 };
@@ -37,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) frame_size: Vec<LongerFrames>,
     /// Honest clients while a flood runs.
     pub(crate) honest: Option<Honest>,
+    /// Known clients while a flood runs.
+    pub(crate) known: Option<Known>,
     /// Changes of a long policy.
     pub(crate) apply: Vec<Step>,
 }

@@ -12,6 +12,7 @@ use crate::{
     cost::{Extent, growth, instructions, paths, same_source},
     honest::{self, Honest, Seats},
     interrupt::Interrupt,
+    known::{self, Known},
     machine::{self, Machine},
     progress,
     report::{LongerFrames, Report},
@@ -83,6 +84,8 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         instructions: setting.part(Section::Instructions, |part| part.instructions(one_core))?,
         frame_size: setting.part(Section::FrameSize, |part| part.frame_size(one_core))?,
         honest: setting.part(Section::Honest, |part| part.honest(Seats { generator: last, host: 0 }))?,
+        known: setting
+            .part(Section::Known, |part| part.known(one_core, Seats { generator: last, host: 0 }))?,
         apply: setting
             .part(Section::Apply, |part| apply::measure(part.rounds, &part.limiter, &part.interrupt))?,
         machine,
@@ -93,7 +96,12 @@ pub(crate) fn run(request: Request) -> Result<Report> {
         notes: setting.notes,
         ..Report::default()
     };
-    report.targets = targets::of_packets(&report.one_core, &report.same_source, report.honest.as_ref());
+    report.targets = targets::of_packets(
+        &report.one_core,
+        &report.same_source,
+        report.honest.as_ref(),
+        report.known.as_ref(),
+    );
     Ok(report)
 }
 
@@ -161,6 +169,17 @@ impl Setting {
             self.notes.push("no SYN was answered with a cookie, which takes kernel 6.0".into());
         }
         Ok(Some(honest))
+    }
+
+    fn known(&mut self, cores: Cores, seats: Seats) -> Result<Option<Known>> {
+        let quick = self.chosen.quick();
+        let round = Duration::from_millis(if quick { 300 } else { 1_500 });
+        let pace = Pace { rounds: self.rounds, round };
+        let rows = known::measure(seats, pace, quick, &self.limiter, &self.interrupt)?;
+        // A few nanoseconds: twice as many rounds.
+        let pace = Pace { rounds: self.pace.rounds * 2, ..self.pace };
+        let costs = known::costs(cores, (pace, self.extent().runs / 4), &self.limiter, &self.interrupt)?;
+        Ok(Some(Known { rows, costs }))
     }
 
     fn instructions(&mut self, cores: Cores) -> Result<Vec<instructions::Executed>> {

@@ -25,6 +25,7 @@ pub(crate) enum Section {
     Instructions,
     FrameSize,
     Honest,
+    Known,
     Apply,
 }
 
@@ -36,7 +37,12 @@ impl Section {
     /// CPUs that it takes: on the wire one for the packets, and one for reading the counters.
     pub(crate) fn cpus(self) -> usize {
         match self {
-            Self::OneCore | Self::TwoCores | Self::SameSource | Self::FrameSize | Self::Honest => 2,
+            Self::OneCore
+            | Self::TwoCores
+            | Self::SameSource
+            | Self::FrameSize
+            | Self::Honest
+            | Self::Known => 2,
             Self::Paths | Self::Growth | Self::Instructions | Self::Apply => 1,
         }
     }

@@ -2,9 +2,18 @@
 
 use serde::Serialize;
 
-use crate::{comparison::Comparison, cost::same_source::Together, honest::Honest, spread::Spread, table};
+use crate::{
+    comparison::Comparison,
+    cost::same_source::Together,
+    honest::Honest,
+    known::{self, Known},
+    spread::Spread,
+    table,
+};
 
 pub(crate) const OURS: &str = "ours";
+/// The limiter with as many known clients as its filter has room for.
+pub(crate) const OURS_KNOWN: &str = "ours-known";
 /// The decision service, asked by the names of a user and an API.
 pub(crate) const OURS_CHECK: &str = "ours-check";
 /// The decision service with leases from Redis.
@@ -72,6 +81,15 @@ const CONNECTIONS: f64 = 1.0;
 /// New connections that succeed within three seconds during a SYN flood.
 const DURING_SYN_FLOOD: f64 = 0.99;
 
+/// What known clients get at a service with a total is a share of what they get at a port without a limit.
+const WITHOUT_LIMIT: &str = "no limit";
+/// What newcomers get is a share of what is kept for them.
+const KEPT_FOR_THEM: &str = "their part";
+/// What is added to a packet on a host without known clients, in nanoseconds: to a spoofed packet that is refused, on the wire and in the program, and to one that
+/// passes in the program.
+const EMPTY_FILTER: &str = "empty filter";
+const ADDED_NS: [f64; 3] = [7.0, 5.0, 5.0];
+
 const REQUESTS: [Target; 21] = [
     at_least("resp-1", OURS, "redis-ping", 1.0),
     at_least("resp-1", OURS_CHECK, "redis-ping", 1.0),
@@ -113,6 +131,7 @@ pub(crate) fn of_packets(
     one_core: &[Comparison],
     same_source: &[Together],
     honest: Option<&Honest>,
+    known: Option<&Known>,
 ) -> Vec<Reached> {
     let against_peers =
         one_core.iter().flat_map(|case| PEERS.map(|peer| at_least(case.name, OURS, peer, TIMES_A_PEER)));
@@ -122,6 +141,7 @@ pub(crate) fn of_packets(
         Some(target.reached(Some(row.gain)))
     });
     let all = speed.chain(two_cpus).chain(honest.into_iter().flat_map(of_honest));
+    let all = all.chain(known.into_iter().flat_map(of_known));
     all.filter(|one| one.measured.is_some()).collect()
 }
 
@@ -138,6 +158,22 @@ fn of_honest(honest: &Honest) -> [Reached; 3] {
         at_least("connections", OURS, ATTEMPTED, CONNECTIONS).reached(connections),
         at_least("syn flood", OURS, ATTEMPTED, DURING_SYN_FLOOD).reached(during_syn_flood),
     ]
+}
+
+fn of_known(known: &Known) -> impl Iterator<Item = Reached> {
+    let clients = known.rows.iter().filter_map(|row| {
+        Some(at_least(row.name, OURS, WITHOUT_LIMIT, row.wanted?).reached(Some(row.share())))
+    });
+    let newcomers = known.rows.iter().filter_map(|row| {
+        let kept = f64::from(row.total_per_second) * known::NEWCOMERS;
+        Some(Spread::exact(row.newcomers_per_second?.median / kept))
+    });
+    let least = newcomers.min_by(|one, other| one.median.total_cmp(&other.median));
+    let newcomers = at_least("newcomers", OURS, KEPT_FOR_THEM, 1.0).reached(least);
+    let costs = known.costs.iter().zip(ADDED_NS).map(|(cost, most)| {
+        at_most(cost.name, OURS_KNOWN, Some(EMPTY_FILTER), most).reached(Some(cost.added_ns))
+    });
+    clients.chain([newcomers]).chain(costs)
 }
 
 /// Every target of the comparisons of requests that this run has.
@@ -173,7 +209,8 @@ pub(crate) fn shown(reached: &[Reached]) -> String {
         let (unit, digits) = match one.against {
             None => (" MB", 1),
             // Rounded to two digits, 0.996 of the connections would look like all of them.
-            Some(ATTEMPTED) => ("", 3),
+            Some(ATTEMPTED | WITHOUT_LIMIT) => ("", 3),
+            Some(EMPTY_FILTER) => (" ns", 1),
             Some(_) => ("", 2),
         };
         let wanted = match one.wanted {
@@ -201,6 +238,7 @@ mod tests {
         comparison::{Cell, Sample, Unit},
         contestant,
         honest::tests::example as honest,
+        known::tests::example as known,
     };
 
     fn comparison(name: &'static str, cells: &[(&'static str, [f64; 3])]) -> Comparison {
@@ -223,19 +261,36 @@ mod tests {
     #[test]
     fn a_target_is_judged_by_the_median_of_ratios_within_a_round_and_left_out_without_numbers() {
         let cells = [("bare", [10.0, 5.0, 10.0]), (OURS, [9.0, 4.5, 4.0]), ("nft", [2.0, 1.0, 2.0])];
-        let reached = of_packets(&[comparison("spoofed", &cells)], &[], None);
+        let reached = of_packets(&[comparison("spoofed", &cells)], &[], None, None);
         assert_eq!(told(&reached), [("bare", Some(0.9), Some(true)), ("nft", Some(4.5), Some(false))]);
     }
 
     #[test]
     fn one_connection_that_fails_misses_the_target_of_none_and_not_that_of_99_percent() {
-        let reached = of_packets(&[], &[], Some(&honest()));
+        let reached = of_packets(&[], &[], Some(&honest()), None);
         let expected = [
             ("no flood", Some(0.6), Some(true)),
             (ATTEMPTED, Some(0.99), Some(false)),
             (ATTEMPTED, Some(0.995), Some(true)),
         ];
         assert_eq!(told(&reached), expected);
+    }
+
+    #[test]
+    fn known_clients_newcomers_and_costs_have_targets() {
+        let reached = of_packets(&[], &[], None, Some(&known()));
+        let expected = [
+            (WITHOUT_LIMIT, Some(0.98), Some(false)),
+            (KEPT_FOR_THEM, Some(0.9), Some(false)),
+            (EMPTY_FILTER, Some(7.5), Some(false)),
+        ];
+        let told: Vec<_> =
+            told(&reached).into_iter().map(|(name, value, met)| (name, value.map(rounded), met)).collect();
+        assert_eq!(told, expected);
+    }
+
+    fn rounded(value: f64) -> f64 {
+        (value * 1e6).round() / 1e6
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::{
     contestant::{self, YARDSTICK},
     cost::{Cost, growth::Curve, instructions::Executed, paths::PathCost, same_source::Together},
     honest::{Goodput, SynFlood, Visits},
+    known::{Cost as CostOfClients, Known, Row},
     report::{LongerFrames, Report, RequestCpus},
     spread::Spread,
     table::titled,
@@ -39,6 +40,9 @@ pub(crate) fn shown(report: &Report) -> String {
         text += &goodput(&honest.goodput, "the flood on another core");
         text += &goodput(&honest.goodput_together, "the flood on the same core");
         text += &syn_flood(&honest.syn_flood);
+    }
+    if let Some(known) = &report.known {
+        text += &known_clients(known);
     }
     text + &apply(&report.apply)
 }
@@ -211,6 +215,42 @@ fn counted(visits: &Visits) -> [String; 3] {
 
 fn first_failure(visits: &Visits) -> String {
     visits.first_failure.as_ref().map_or(String::new(), |why| format!("  first failure: {why}\n"))
+}
+
+fn known_clients(known: &Known) -> String {
+    let row = |row: &Row| {
+        vec![
+            row.name.into(),
+            row.total_per_second.to_string(),
+            row.sent.to_string(),
+            row.answered_without_limit.to_string(),
+            row.answered.to_string(),
+            row.share().shown(1.0, 3),
+            row.flood_per_second.shown(1e6, 1),
+            Spread::shown_or_dash(row.newcomers_per_second, 1.0, 0),
+        ]
+    };
+    let heads = [
+        "clients, each sends",
+        "total, packets/s",
+        "sent",
+        "answered without a limit",
+        "answered",
+        "of that",
+        "flood, million packets/s",
+        "newcomers, packets/s",
+    ];
+    let title = "Twenty clients over UDP beside packets forged from 16.0.0.0/4, counted at the clients: a service with a total, and a port without a limit";
+    let rows = titled(title, &heads, known.rows.iter().map(row).collect());
+    let cost = |cost: &CostOfClients| {
+        let spreads =
+            [cost.ratio.shown(1.0, 2), cost.added_ns.shown(1.0, 1), cost.packets_per_second.shown(1e6, 1)];
+        once(cost.name.into()).chain(spreads).collect()
+    };
+    let heads = ["", "against none known", "nanoseconds added", "million packets/s"];
+    let title =
+        format!("100 000 known clients, {ONE_CORE}, in rounds that take turns with a host that knows none");
+    rows + &titled(&title, &heads, known.costs.iter().map(cost).collect())
 }
 
 fn apply(steps: &[Step]) -> String {

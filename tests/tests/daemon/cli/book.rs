@@ -231,12 +231,13 @@ const BELOW: [&str; 4] = [
 ];
 
 /// Verbs that exit with 1 when they have found something, and the words of `docs/operating.md` that say so.
-const FIND: [(&str, &str); 5] = [
+const FIND: [(&str, &str); 6] = [
     ("status", "Exits with 1 when an interface is not protected."),
     ("doctor", "Exits with 1 when something should be done."),
     ("test", "Exits with 1 if the answer is no."),
     ("diff", "`diff` shows what `apply` would change, and exits with 1 if something would."),
     ("cluster", "`cluster`, which asks, exits with 1"),
+    ("known", "`known forget` exits with 1 if the address was not remembered."),
 ];
 
 /// Blocks, between empty lines, that begin as a command would and show something else: the page, and how the block begins.

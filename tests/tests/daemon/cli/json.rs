@@ -149,6 +149,9 @@ const FAILING: &[&str] = &[
     "top --once",
     "attacks list",
     "attacks show 1",
+    "known show 203.0.113.7",
+    "known import /nonexistent.txt",
+    "known forget nonsense",
 ];
 
 /// Verbs that have `--output`, as the help says; of verbs with verbs of their own, the first.
@@ -217,7 +220,9 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
     let daemon = edge.start(POLICY);
     let file = edge.policy();
     let file = file.to_str().unwrap();
-    let answers: [(&[&str], &str, bool); 18] = [
+    let clients = edge.dir().join("clients.txt");
+    fs::write(&clients, "web 203.0.113.7 5 0\n").unwrap();
+    let answers: [(&[&str], &str, bool); 22] = [
         (&["block", "add", "198.51.100.0/24", "--for", "10m"], "Orders", true),
         (&["allow", "add", "192.0.2.0/24"], "Orders", true),
         (&["status"], "`status`", true),
@@ -233,6 +238,10 @@ fn json_of_every_verb_has_the_fields_that_the_documentation_names() {
         (&["user", "list"], "`user list`, `user get`", true),
         (&["user", "get", "acme"], "`user list`, `user get`", false),
         (&["test", "--user", "ann", "--api", "search"], "`test`", true),
+        (&["known", "import", clients.to_str().unwrap()], "Orders", true),
+        (&["known", "show"], "`known show`", false),
+        (&["known", "show", "203.0.113.7"], "`known show`", false),
+        (&["known", "forget", "203.0.113.7"], "Orders", true),
         (&["apply", file, "--confirm", "1m"], "Orders", true),
         (&["status"], "`status`", false),
         (&["confirm"], "Orders", true),

@@ -12,6 +12,7 @@ mod doctor;
 mod headroom;
 mod interface;
 pub(crate) mod json;
+mod known;
 mod limit;
 mod log;
 mod man;

@@ -13,7 +13,7 @@ use anyhow::Result;
 use aya::Ebpf;
 
 use self::{daemon::Guard, limiter::Terms};
-use crate::{case::Case, lane::Lane, place, rig, selection::Runs};
+use crate::{case::Case, known, lane::Lane, place, rig, selection::Runs, targets::OURS_KNOWN};
 
 /// One row of the tables.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,8 @@ enum Kind {
     Lru,
     /// The limiter as operators run it: the daemon.
     Ours(Prefiltering),
+    /// The limiter with as many known clients as its filter has room for.
+    OursKnown,
     Nftables(Peer),
     Iptables(Peer),
 }
@@ -66,7 +68,7 @@ enum Peer {
 pub(crate) const YARDSTICK: &str = "bare";
 
 /// Everybody there is, the yardstick first.
-pub(crate) const ALL: [Contestant; 13] = {
+pub(crate) const ALL: [Contestant; 14] = {
     use Runs::{Always, Asked, Full};
     const fn row(
         name: &'static str,
@@ -84,6 +86,7 @@ pub(crate) const ALL: [Contestant; 13] = {
         row("least", "headers, a word per source and prefix, a count", Kind::Least, Full, Asked),
         row("ours", "ratelimit", Kind::Ours(Prefiltering::Default), Always, Always),
         row("ours-no-gate", "ratelimit, gate off", Kind::Ours(Prefiltering::OffWithoutBudget), Always, Full),
+        row(OURS_KNOWN, "ratelimit, 100 000 known clients", Kind::OursKnown, Asked, Asked),
         row("ours-budget", "ratelimit, gate off, budget on", Kind::Ours(Prefiltering::Off), Asked, Asked),
         row("nft", "nftables netdev meter", Kind::Nftables(Peer::Limits), Always, Always),
         row("nft-drop", "nftables, only drops", Kind::Nftables(Peer::Drop), Full, Asked),
@@ -129,6 +132,11 @@ impl Contestant {
             Kind::Ours(prefilter) => {
                 let policy = policy::of(case, prefilter);
                 daemon::start_with_blocks(lane, &[inlet], &policy, case.blocked(), limiter)
+                    .map(InPlace::Daemon)
+            }
+            Kind::OursKnown => {
+                let policy = policy::of(case, Prefiltering::Default);
+                daemon::start_with_clients(lane, &[inlet], &policy, known::MANY.clients(), limiter)
                     .map(InPlace::Daemon)
             }
             Kind::Nftables(peer) => nftables::set_up(lane, case, peer).map(|()| InPlace::Rules),

@@ -7,6 +7,7 @@
 //!
 //! An empty program measured the same way is the floor; what is above it is the program's own.
 
+pub(crate) mod clients;
 pub(crate) mod growth;
 pub(crate) mod instructions;
 pub(crate) mod paths;

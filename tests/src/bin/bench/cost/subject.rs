@@ -2,14 +2,21 @@
 //!
 //! Everything that the benchmark knows about the inside of the limiter is in this file.
 
+use std::net::Ipv4Addr;
+
 use anyhow::{Context, Result};
 use aya::programs::Xdp;
 use ratelimit_common::abi::{Counter, ListEntry, Reason, list};
 use ratelimit_tests::{
+    bpffs::Scratch,
+    clients::remember,
     loaded::{self, Loaded},
     policies,
 };
-use ratelimit_user::compile::lists::{Lists, Prefix};
+use ratelimit_user::{
+    compile::lists::{Lists, Prefix},
+    dataplane::{pin::PinDir, probe},
+};
 
 /// A loaded program with maps of its own.
 pub(super) struct Subject {
@@ -32,6 +39,20 @@ impl Subject {
     /// Loads it with a table of so many sources.
     pub(super) fn new(policy: &str, table_entries: u32) -> Self {
         Self { loaded: Loaded::with_sources(&policies::policy(policy), table_entries) }
+    }
+
+    /// Loads it with clients of its service that it knows, each with what it is served on average in packets per second.
+    pub(super) fn with_clients(
+        policy: &str,
+        table_entries: u32,
+        clients: impl IntoIterator<Item = (Ipv4Addr, f64)>,
+    ) -> Result<Self> {
+        let scratch = Scratch::new();
+        let pins = PinDir::new(scratch.pin());
+        let loaded = Loaded::pinned(&pins, &policies::policy(policy), table_entries);
+        remember(&pins, clients);
+        loaded.maps.clients().refresh(probe::now_ns())?;
+        Ok(Self { loaded })
     }
 
     /// Replaces the block and allow lists.

@@ -8,22 +8,14 @@ use rustix::thread::Pid;
 
 use super::{Seats, server::Server};
 use crate::{
+    client_wire::{self, ClientWire},
     contestant::daemon::{self, Guard},
-    lane::{Ground, Lane, ip},
+    lane::{Ground, Lane},
     place,
     rig::{self, Generator},
     shell, threaded,
     traffic::SYN_FRAME,
 };
-
-/// The namespace of the honest clients.
-const GUESTS: &str = "guests";
-/// The guests' end of their wire.
-const GUEST: &str = "guest0";
-/// The host's end of it. Short, as the kernel thread that serves it has the name in its own.
-const HOST: &str = "host0";
-/// Addresses of the guests: any of 198.19.0.0/16.
-const GUESTS_V4: [u8; 2] = [198, 19];
 
 /// Fields are dropped in order: the server and the daemon leave before their wires go.
 pub(super) struct Site {
@@ -32,19 +24,9 @@ pub(super) struct Site {
     /// The kernel thread that takes the flood from the wire.
     receiver: Pid,
     _programs: [Ebpf; 2],
-    _guests: Guests,
+    _clients: ClientWire,
     lane: Lane,
     pub(super) ground: Ground,
-}
-
-/// The namespace of the guests, which goes with the value.
-struct Guests(());
-
-impl Drop for Guests {
-    fn drop(&mut self) {
-        let _gone = ip(&["-n", GUESTS, "link", "del", GUEST]);
-        let _gone = ip(&["netns", "del", GUESTS]);
-    }
 }
 
 impl Site {
@@ -52,25 +34,23 @@ impl Site {
     pub(super) fn new(policy: &str, seats: Seats, judge: usize, limiter: &Path) -> Result<Self> {
         let ground = Ground::new()?;
         let lane = Lane::new(&ground, 0, SYN_FRAME)?;
-        ip(&["netns", "add", GUESTS])?;
-        let guests = Guests(());
-        connect(&lane).context("cannot make the wire of the honest clients")?;
+        let clients = ClientWire::connect(&lane)?;
         for (name, value) in [("tcp_syncookies", 2), ("tcp_timestamps", 2)] {
             shell::output(lane.command("sysctl").args(["-q", "-w", &format!("net.ipv4.{name}={value}")]))?;
         }
-        let guard = daemon::start(&lane, &[&lane.inlet, HOST], policy, limiter)?;
+        let guard = daemon::start(&lane, &[&lane.inlet, client_wire::HOST], policy, limiter)?;
         // A veth delivers what a program sends back (XDP_TX) only to an end that has a program itself. Answers to
         // forged sources end there; no namespace has a way out.
         let programs = [
             place::inside(ground.namespace(), || rig::attach("drop", &lane.outlet))?,
-            place::inside(GUESTS, || rig::attach("pass", GUEST))?,
+            place::inside(client_wire::NAMESPACE, || rig::attach("pass", client_wire::CLIENT))?,
         ];
         // The guests' wire is served where its packets are sent, which is the host's CPU already.
         let receiver = threaded::receiver(lane.namespace(), &lane.inlet)?;
         place::keep_on(Some(receiver), judge)?;
         place::keep_on(Some(threaded::receiver(ground.namespace(), &lane.outlet)?), seats.generator)?;
         let server = Server::start(lane.namespace(), seats.host)?;
-        Ok(Self { server, guard, receiver, _programs: programs, _guests: guests, lane, ground })
+        Ok(Self { server, guard, receiver, _programs: programs, _clients: clients, lane, ground })
     }
 
     /// What makes a flood for this host.
@@ -97,32 +77,6 @@ impl Site {
 
 /// Moves the calling thread to the honest clients.
 pub(super) fn join_guests(seats: Seats) -> Result<()> {
-    place::enter(GUESTS)?;
+    place::enter(client_wire::NAMESPACE)?;
     place::stay_on(seats.host)
-}
-
-/// Where an honest client comes from: another address for each number.
-pub(super) fn guest_address(number: u16) -> [u8; 4] {
-    let [high, low] = number.to_be_bytes();
-    [GUESTS_V4[0], GUESTS_V4[1], high, low]
-}
-
-fn connect(lane: &Lane) -> Result<()> {
-    let host = lane.namespace();
-    ip(&["-n", host, "link", "add", HOST, "type", "veth", "peer", "name", GUEST, "netns", GUESTS])?;
-    ip(&["-n", host, "address", "add", "198.18.1.1/24", "dev", HOST])?;
-    ip(&["-n", GUESTS, "address", "add", "198.18.1.2/24", "dev", GUEST])?;
-    for (namespace, interface) in [(host, HOST), (GUESTS, GUEST), (GUESTS, "lo")] {
-        ip(&["-n", namespace, "link", "set", interface, "up"])?;
-    }
-    // All of them are the guests' own addresses, without one being added for each.
-    ip(&["-n", GUESTS, "route", "add", "local", "198.19.0.0/16", "dev", "lo"])?;
-    ip(&["-n", GUESTS, "route", "add", "198.18.0.0/24", "via", "198.18.1.1"])?;
-    ip(&["-n", host, "route", "add", "198.19.0.0/16", "via", "198.18.1.2"])?;
-    // The stack answers forged SYNs too, as long as it gets them; out of the same interface.
-    ip(&["-n", host, "neigh", "add", "198.18.0.9", "lladdr", "02:00:00:00:00:02", "dev", &lane.inlet])?;
-    ip(&["-n", host, "route", "add", "default", "via", "198.18.0.9", "dev", &lane.inlet])?;
-    // A wire carries frames and not the 64 KB portions that two ends of a veth hand each other.
-    let guests = format!("--net=/run/netns/{GUESTS}");
-    shell::run("nsenter", [guests.as_str(), "ethtool", "-K", GUEST, "tso", "off"]).map(drop)
 }

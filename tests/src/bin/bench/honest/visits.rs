@@ -13,6 +13,7 @@ use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Seats, server, site};
+use crate::client_wire;
 
 /// Connection and echo together. A lost SYN is sent again after one second, a second time after three.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,7 +65,7 @@ pub(super) struct Newcomers(AtomicU16);
 
 impl Newcomers {
     pub(super) fn next(&self) -> [u8; 4] {
-        site::guest_address(self.0.fetch_add(1, Ordering::Relaxed))
+        client_wire::address(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -1,0 +1,149 @@
+//! `ratelimit known`: clients who come first when a total is spent, and how they outlive the maps.
+
+use std::{fs, io::Write as _, os::unix::fs::MetadataExt as _, process::Stdio};
+
+use ratelimit_tests::{
+    answer::{assert_refused, stderr, stdout},
+    daemon::{Daemon, Edge},
+};
+use serde_json::{Value, json};
+
+const POLICY: &str = "[source]\nlimits = [\"5000 packets/s\"]\n[host]\ntotal = [\"100 packets/s\"]\n\
+    [[service]]\nname = \"dns\"\nmatch = { protocol = \"udp\", ports = [53] }\ntotal = [\"2000 packets/s\"]\n";
+
+const CLIENTS: &str =
+    "# of another host\ndns 192.0.2.1 5 0\n\n- 192.0.2.1 0.5 86400\ndns 2001:db8:7:1::5 20 3600\n";
+
+/// What is remembered of an address: service, state, average and claim in packets each second, and the age in seconds.
+fn remembered(edge: &Edge, address: &str) -> Vec<(Value, Value, f64, f64, u64)> {
+    let shown = edge.json(&["known", "show", address]);
+    let services = shown["services"].as_array().unwrap().iter();
+    let number = |at: &Value, field: &str| at[field].as_f64().unwrap();
+    let of_service = |at: &Value| {
+        assert_eq!(at["claim_used_percent"], 0, "nothing is short");
+        (
+            at["service"].clone(),
+            at["state"].clone(),
+            number(at, "packets_per_second"),
+            number(at, "claim_packets_per_second"),
+            number(at, "seconds_since_served") as u64,
+        )
+    };
+    services.map(of_service).collect()
+}
+
+/// Asserts that all clients of the file are remembered as it says.
+fn assert_all_are_known(edge: &Edge, when: &str) {
+    let [(dns, state, average, claim, age), (none, _, slow, _, old)] = &remembered(edge, "192.0.2.1")[..]
+    else {
+        panic!("{when}: {:?}", remembered(edge, "192.0.2.1"))
+    };
+    assert_eq!((dns, state, none), (&json!("dns"), &json!("known"), &json!(null)), "{when}");
+    assert!((4.95..=5.0).contains(average) && *claim == average * 4.0, "{when}: {average}, {claim}");
+    assert!(*age <= 3 * 69 && (86_400 - 69..86_400 + 3 * 69).contains(old), "{when}: {age} s, {old} s");
+    // A day without packets has halved it three times and a half.
+    assert!((0.04..0.1).contains(slow), "{when}: {slow}");
+    // Another address of the same /64.
+    let by_prefix = remembered(edge, "2001:db8:7:1:9::9");
+    assert_eq!(by_prefix.len(), 1, "{when}");
+    assert!((17.0..=20.0).contains(&by_prefix[0].2), "{when}: {by_prefix:?}");
+    assert_eq!(edge.json(&["known", "show"])["clients"], 3, "{when}");
+}
+
+/// Takes away what the kernel has, as a reboot does.
+fn reboot(edge: &Edge) -> Daemon {
+    fs::remove_dir_all(edge.pin()).unwrap();
+    edge.start_again()
+}
+
+#[test]
+fn known_clients_are_imported_shown_kept_and_forgotten() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    let file = edge.dir().join("clients.txt");
+    let file = file.to_str().unwrap();
+    fs::write(file, CLIENTS).unwrap();
+    let imported = edge.cli(&["known", "import", file]);
+    assert!(imported.status.success(), "{}", stderr(&imported));
+    assert_eq!(stdout(&imported), format!("3 clients of {file} are known\n"));
+    daemon.wait_for_log("clients.txt are known, by uid 0");
+    assert_all_are_known(&edge, "imported");
+
+    fs::write(file, format!("dns 192.0.2.9 5 0\n{}", CLIENTS.replace("dns 2001", "web 2001"))).unwrap();
+    let refused = edge.cli(&["known", "import", file]);
+    assert_refused(
+        &refused,
+        2,
+        &["clients.txt:6: the policy has no service \"web\"", "nothing was imported"],
+    );
+    assert!(remembered(&edge, "192.0.2.9").is_empty(), "nothing half done");
+    let all = edge.json(&["known", "show"]);
+    assert_eq!((&all["clients"], &all["in_filter"]), (&json!(3), &json!(3)));
+    let (host, dns) = (&all["totals"][0], &all["totals"][1]);
+    assert_eq!((&host["service"], &dns["service"]), (&json!(null), &json!("dns")));
+    let fit = |total: &Value| total["claims_fit"].as_f64().unwrap();
+    assert!((0.9..1.0).contains(&fit(host)) && (18.0..20.0).contains(&fit(dns)), "{all}");
+    let shown = stdout(&edge.cli(&["known", "show"]));
+    assert!(shown.contains("\ntotal      service dns, 2000 packets/s: all claims fit 19."), "{shown}");
+
+    let exported = edge.cli(&["known", "export"]);
+    assert!(exported.status.success());
+    let mut lines: Vec<String> = stdout(&exported).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].starts_with("- 192.0.2.1 0.49") && lines[1].starts_with("dns 192.0.2.1 4.9"),
+        "{lines:?}"
+    );
+    assert!(
+        stderr(&exported).starts_with("2 clients; 1 more are left out, of IPv6"),
+        "{}",
+        stderr(&exported)
+    );
+
+    // What was exported may be imported again, and changes nothing.
+    let mut again = edge.cli_command(&["known", "import", "-"]);
+    let mut again = again.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    again.stdin.take().unwrap().write_all(&exported.stdout).unwrap();
+    assert!(again.wait().unwrap().success());
+    assert_all_are_known(&edge, "imported again");
+
+    daemon.kill_9();
+    let daemon = edge.start_again();
+    assert_all_are_known(&edge, "kill -9");
+    let saved = edge.state().join("known-clients");
+    fs::remove_file(&saved).unwrap();
+    assert!(daemon.terminate().0.success());
+    assert_eq!(fs::metadata(&saved).unwrap().mode() & 0o7777, 0o600);
+    assert!(fs::metadata(&saved).unwrap().len() < 400, "only words in use");
+    let daemon = reboot(&edge);
+    // A packet of the link itself may have made a candidate.
+    daemon.wait_for_log(" clients are remembered that were saved ");
+    assert_all_are_known(&edge, "rebooted");
+    assert_eq!(edge.json(&["known", "show"])["in_filter"], 3);
+
+    let forgotten = edge.cli(&["known", "forget", "192.0.2.1"]);
+    assert_eq!(stdout(&forgotten), "192.0.2.1 is forgotten at dns, packets of no service\n");
+    assert_refused(
+        &edge.cli(&["known", "forget", "192.0.2.1"]),
+        1,
+        &["192.0.2.1 is not remembered; nothing was changed"],
+    );
+    // A reboot without a SIGTERM does not bring it back.
+    daemon.kill_9();
+    let daemon = reboot(&edge);
+    assert!(remembered(&edge, "192.0.2.1").is_empty());
+    assert_eq!(remembered(&edge, "2001:db8:7:1::1").len(), 1);
+
+    assert!(daemon.terminate().0.success());
+    let mut bytes = fs::read(&saved).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&saved, bytes).unwrap();
+    let daemon = reboot(&edge);
+    daemon.wait_for_log("known-clients is not used: it is not what was written");
+    let status = edge.json(&["status"]);
+    let kinds: Vec<_> =
+        status["warning_details"].as_array().unwrap().iter().map(|warning| &warning["kind"]).collect();
+    assert!(kinds.contains(&&json!("known_clients")), "{status}");
+    assert_eq!(edge.json(&["known", "show"])["clients"], 0);
+}
