@@ -24,7 +24,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use ratelimit_tests::clients::{Echoed, UdpClients};
+use ratelimit_tests::clients::{EchoClients, Echoed, QUESTION, QuestionCarrier};
 use serde::Serialize;
 
 pub(crate) use self::cost::{Cost, measure as costs};
@@ -233,9 +233,9 @@ impl Turn {
             let echoed = place::in_thread(|| {
                 place::enter(if scene.in_flood { site.ground.namespace() } else { client_wire::NAMESPACE })?;
                 place::stay_on(seats.host)?;
-                let clients = UdpClients::bind(scene.addresses(round));
+                let clients = EchoClients::bind(QuestionCarrier::Udp, scene.addresses(round));
                 let ports = [traffic::PORT, CONTROL];
-                Ok(clients.ask(lane::HOST_V4.into(), ports, u32::from(per_sec), lasts))
+                Ok(clients.ask(lane::HOST_V4.into(), ports, QUESTION, u32::from(per_sec), lasts))
             })?;
             let after = Counts::now(site, flood)?;
             let seconds = (after.at - before.at).as_secs_f64();

@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use ratelimit_common::abi::Verdict;
-use ratelimit_tests::{clients::UdpEcho, daemon::binary};
+use ratelimit_tests::{
+    clients::{EchoServer, QuestionCarrier},
+    daemon::binary,
+};
 use ratelimit_user::dataplane::remains::Remains;
 
 use super::{CONTROL, Others, SETTLING};
@@ -36,7 +39,7 @@ const FORGED_PER_SECOND: u32 = 60_000;
 
 /// Fields are dropped in order: the server and the daemon leave before their wires go.
 pub(super) struct Site {
-    _echo: UdpEcho,
+    _echo: EchoServer,
     guard: Guard,
     _clients: ClientWire,
     lane: Lane,
@@ -63,7 +66,8 @@ impl Site {
         let guard = daemon::start_with_clients(&lane, &interfaces, &policy, known, limiter)?;
         let echo = place::inside(lane.namespace(), || {
             place::stay_on(seats.host)?;
-            Ok(UdpEcho::start(&[traffic::PORT, CONTROL].map(|port| (lane::HOST_V4, port).into())))
+            let addresses = [traffic::PORT, CONTROL].map(|port| (lane::HOST_V4, port).into());
+            Ok(EchoServer::start(QuestionCarrier::Udp, &addresses))
         })?;
         Ok(Self { _echo: echo, guard, _clients: clients, lane, ground })
     }
