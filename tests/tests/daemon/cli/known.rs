@@ -147,3 +147,48 @@ fn known_clients_are_imported_shown_kept_and_forgotten() {
     assert!(kinds.contains(&&json!("known_clients")), "{status}");
     assert_eq!(edge.json(&["known", "show"])["clients"], 0);
 }
+
+/// Imports the clients of a file.
+fn import(edge: &Edge, clients: &str) {
+    let file = edge.dir().join("clients.txt");
+    fs::write(&file, clients).unwrap();
+    let imported = edge.cli(&["known", "import", file.to_str().unwrap()]);
+    assert!(imported.status.success(), "{}", stderr(&imported));
+}
+
+#[test]
+fn known_clients_move_to_maps_of_another_layout() {
+    let edge = Edge::new();
+    let daemon = edge.start(POLICY);
+    import(&edge, CLIENTS);
+    assert!(daemon.terminate().0.success());
+    edge.rename_layouts(0).unwrap();
+    let daemon = edge.start_again();
+    daemon.wait_for_log("maps of another layout found (abi 0");
+    assert_all_are_known(&edge, "another build");
+    daemon.kill_9();
+    let _daemon = edge.start(&POLICY.replacen("limits", "table_entries = 2000\nlimits", 1));
+    assert_all_are_known(&edge, "a table of another size");
+}
+
+/// Clients are remembered by hashes, and each host has its own secret for them.
+#[test]
+fn clients_saved_by_another_host_replace_none_in_the_kernel() {
+    const OWN: &str = "192.0.2.77";
+    let [edge, other] = [Edge::new(), Edge::new()];
+    let daemon = other.start(POLICY);
+    import(&other, CLIENTS);
+    assert!(daemon.terminate().0.success());
+    let daemon = edge.start(POLICY);
+    import(&edge, &format!("dns {OWN} 5 0\n"));
+    assert!(daemon.terminate().0.success());
+    let file = |edge: &Edge| edge.state().join("known-clients");
+    fs::copy(file(&other), file(&edge)).unwrap();
+    let daemon = edge.start_again();
+    assert_eq!(remembered(&edge, OWN).len(), 1, "what is in the kernel counts");
+    assert!(remembered(&edge, "192.0.2.1").is_empty());
+    daemon.kill_9();
+    let _daemon = reboot(&edge);
+    assert_all_are_known(&edge, "by the other host's secret");
+    assert!(remembered(&edge, OWN).is_empty());
+}
