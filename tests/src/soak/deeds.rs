@@ -3,22 +3,24 @@
 use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
-    process::Command,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
 use super::{
     Event,
-    policy::{self, LIMITS, OF_BOTH_HOSTS, Variant},
-    site::Site,
+    policy::{self, FORGED_ADDRESSES, FORGED_WITHIN, KNOWN_CLIENT, LIMITS, OF_BOTH_HOSTS, STREAMS, Variant},
+    site::{SECOND_V4, Site},
     world::World,
 };
 use crate::{
     cgroup::MemoryCap,
+    daemon::binary,
     netns::{EDGE, run},
     redis::wait_for,
     service::with_open_files,
+    traffic::PORT,
 };
 
 /// Too little for the maps, enough for a process.
@@ -49,6 +51,7 @@ impl World {
             Event::Unconfirmed => self.unconfirmed(),
             Event::SetLimit => self.set_limit(),
             Event::Blocks => self.blocks(),
+            Event::Pollution => self.pollution(),
             Event::TableSize => self.table_size(),
             Event::OtherBuild => self.other_builds(false),
             Event::SameLayout => self.other_builds(true),
@@ -167,6 +170,43 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// An attacker forges addresses that the service has served before. The known client is served as before, and the memory has nothing new.
+    fn pollution(&mut self) -> Result<(), String> {
+        let file = self.here.edge.dir().join("clients.txt");
+        fs::write(&file, policy::known_clients()).map_err(|error| error.to_string())?;
+        self.here.order(&["known", "import", &file.display().to_string()])?;
+        let client = STREAMS.iter().position(|stream| stream.name == KNOWN_CLIENT).expect("a stream");
+        let counts = |world: &Self| {
+            let sent = world.senders[client].sent();
+            world.watch.wait();
+            [sent, world.watch.seen().arrived[client]]
+        };
+        let mut forger = self.here.edge.wire.in_net(binary("traffic"));
+        let to = format!("{SECOND_V4}:{PORT}");
+        forger.args(["forge", "--kind", "udp", "--within", FORGED_WITHIN, "--to", &to]);
+        forger.args(["--pps", "5000", "--for", "5"]).stdout(Stdio::null());
+        let mut forger = forger.spawn().map_err(|error| error.to_string())?;
+        // Each of them may have saved up packets of its claim.
+        thread::sleep(Duration::from_secs(2));
+        let before = counts(self);
+        thread::sleep(Duration::from_secs(2));
+        let after = counts(self);
+        forger.wait().map_err(|error| error.to_string())?;
+        let [sent, arrived] = [0, 1].map(|at| after[at] - before[at]);
+        self.say(&format!("  of {sent} packets of a known client {arrived} arrived"));
+        if arrived * 100 < sent * 95 {
+            return Err(format!("of {sent} packets of a known client {arrived} arrived"));
+        }
+        let shown = self.here.cli(&["known", "show", "--output", "json"]);
+        let shown: serde_json::Value =
+            serde_json::from_slice(&shown.stdout).map_err(|error| error.to_string())?;
+        let most = u64::from(FORGED_ADDRESSES) + STREAMS.len() as u64;
+        match [&shown["clients"], &shown["in_filter"]].map(serde_json::Value::as_u64) {
+            [Some(known), Some(in_filter)] if known <= most && in_filter <= most => Ok(()),
+            _ => Err(format!("at most {most} clients are known, and the memory has {shown}")),
+        }
     }
 
     fn table_size(&mut self) -> Result<(), String> {

@@ -57,6 +57,8 @@ events! {
     SetLimit = "set-limit", Nothing;
     /// Hundreds of blocks come and go.
     Blocks = "blocks", Nothing;
+    /// Addresses that were served before are forged beside a known client.
+    Pollution = "pollution", Nothing;
     /// The table of sources gets another size.
     TableSize = "table-size", Burst;
     /// A build with maps of another layout takes over, and this one takes over from it.

@@ -1,5 +1,7 @@
 //! The policies of a soak. They differ in much, and not in what is watched: the bounds hold whichever is in force.
 
+use std::net::Ipv4Addr;
+
 use crate::{fleet::Bound, netns::EDGE_V4, traffic::PORT};
 
 use super::{
@@ -24,7 +26,7 @@ pub(super) const LIMITS: [Limit; 5] = [
 ];
 
 /// What each sender sends, and what of it has to arrive.
-pub(super) const STREAMS: [Stream; 12] = [
+pub(super) const STREAMS: [Stream; 13] = [
     Stream { name: "flood", host: 0, from: "10.99.0.66", sink: 0, pps: 3_000, due: Due::Bounded("source") },
     Stream {
         name: "IPv6 flood",
@@ -75,11 +77,37 @@ pub(super) const STREAMS: [Stream; 12] = [
         pps: 350,
         due: Due::Bounded("total of a service"),
     },
+    Stream {
+        name: KNOWN_CLIENT,
+        host: 0,
+        from: KNOWN_ADDRESS,
+        sink: 2,
+        pps: 20,
+        due: Due::Bounded("total of a service"),
+    },
     Stream { name: "honest", host: 0, from: "10.99.0.2", sink: 0, pps: 100, due: Due::All },
     Stream { name: "honest, IPv6", host: 0, from: "fd00:99:2:2::2", sink: 1, pps: 100, due: Due::All },
     Stream { name: "blocked", host: 0, from: BLOCKED, sink: 0, pps: 500, due: Due::None },
     Stream { name: "blocked for hours", host: 0, from: BLOCKED_FOR_HOURS, sink: 0, pps: 200, due: Due::None },
 ];
+
+/// A client of the service whose total is spent, which the host is told to know before each pollution of its memory.
+pub(super) const KNOWN_CLIENT: &str = "known client";
+const KNOWN_ADDRESS: &str = "10.98.0.5";
+/// The service, and the prefix of addresses that it has served before they flood.
+const POLLUTED: &str = "shared";
+pub(super) const FORGED_WITHIN: &str = "10.98.128.0/24";
+/// Addresses of that prefix.
+pub(super) const FORGED_ADDRESSES: u32 = 1 << 8;
+
+/// What the host is to know before a pollution of its memory: lines of `known import`. Those that are forged were served 100 packets/s together.
+pub(super) fn known_clients() -> String {
+    let (first, _) = FORGED_WITHIN.split_once('/').expect("a prefix");
+    let first = first.parse::<Ipv4Addr>().expect("an address").to_bits();
+    let forged = (first..first + FORGED_ADDRESSES)
+        .map(|address| format!("{POLLUTED} {} 0.4 0\n", Ipv4Addr::from_bits(address)));
+    forged.chain([format!("{POLLUTED} {KNOWN_ADDRESS} 100 0\n")]).collect()
+}
 
 /// Blocked by an operator, for good.
 pub(super) const BLOCKED: &str = "10.99.0.13";
@@ -114,7 +142,7 @@ pub(super) fn text(variant: &Variant, host: usize, store: &str) -> String {
     };
     format!(
         "[source]\nladder = false\ngate = {prefilter}\ntable_entries = {table_entries}\nlimits = [\"{rate} packets/s burst {rate}\"]\n{service}\
-         [[service]]\nname = \"shared\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}], destinations = [\"{SECOND_V4}\"] }}\n\
+         [[service]]\nname = \"{POLLUTED}\"\nmatch = {{ protocol = \"udp\", ports = [{PORT}], destinations = [\"{SECOND_V4}\"] }}\n\
          total = [\"500 packets/s burst 500\"]\n\
          [[service]]\nname = \"web\"\nmatch = {{ protocol = \"tcp\", ports = [{PORT}], destinations = [\"{EDGE_V4}\"] }}\nsyn_cookies = \"50 syns/s\"\n\
          [[user]]\nname = \"acme\"\nsources = [\"{USER}\"]\nnetwork = [\"300 packets/s burst 300\"]\n\
