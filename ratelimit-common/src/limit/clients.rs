@@ -465,12 +465,12 @@ const fn gap(average: u64, random: u64) -> u64 {
     ((UNITS << 8) / average + (random & 0xff)) >> 8
 }
 
-/// Evaluates a packet of a known client: returns the word of what it has claimed, or `None` if the packet is beyond claim and share. `rate_q8` is the time in which
-/// the total earns one packet.
+/// Evaluates a packet of a known client: returns the word of what it has claimed, or `None` if the packet is beyond claim and share. `age` is the
+/// number of steps since the client was met, and `rate_q8` the time in which the total earns one packet.
 #[inline(always)]
 pub const fn claim(
     claimed: u64,
-    average: u64,
+    (average, age): (u64, u64),
     pressure: ReservePressure,
     (now_q8, rate_q8): (u64, u64),
     random: u64,
@@ -478,6 +478,8 @@ pub const fn claim(
     let now = now_q8 >> (TIME_BITS + TIME_FRAC_BITS) & TIME_MASK;
     let since = now.wrapping_sub(claimed >> (2 * DEBT_BITS)) & TIME_MASK;
     let since = if since > TIME_MASK - AHEAD { 0 } else { since };
+    // A client that has never claimed anything has not saved up since the clock began.
+    let since = least(since, (age + 1) << (STEP_BITS - TIME_BITS));
     let earned = pressed(since << (TIME_BITS - CLAIM_UNIT_BITS), pressure.claims());
     let debt = (claimed >> DEBT_BITS & DEBT_MASK).saturating_sub(earned);
     let gap = gap(average, random);

@@ -103,10 +103,12 @@ pub fn take_precedence<T: Tables>(
             }
             let Some(claims) = tables.claimed(set) else { return Precedence::NONE };
             let word = tables.client(claims, way);
-            let average = forget(client.average_at(clients::step(hash, now_q8)), now_q8);
+            let step = clients::step(hash, now_q8);
+            let average = forget(client.average_at(step), now_q8);
+            let age = forget(client.age(step), now_q8);
             let (before, random) = (tables.load(word), random(tables, now_q8));
             let times = (now_q8, price_q8(policy, request));
-            let Some(after) = clients::claim(before, average, request.pressure, times, random) else {
+            let Some(after) = clients::claim(before, (average, age), request.pressure, times, random) else {
                 tables.note(Event::KnownRefused);
                 return Precedence(Precedence::KNOWN);
             };

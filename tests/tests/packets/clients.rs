@@ -8,7 +8,7 @@ use ratelimit_common::{
 };
 use ratelimit_tests::{
     bpffs::Scratch,
-    clients::remember,
+    clients::{remember, remember_in},
     frames::{Ipv4, Ipv6},
     loaded::Loaded,
     memory::Memory,
@@ -56,6 +56,12 @@ impl Hosts {
         plain == Verdict::Pass
     }
 
+    /// Whether both hosts pass a frame of a random source.
+    fn passes_forged(&mut self) -> bool {
+        let frame = Ipv4::from(self.forged()).udp_frame(8);
+        self.passes(&frame)
+    }
+
     fn forged(&mut self) -> Ipv4Addr {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -77,11 +83,10 @@ impl Hosts {
         let every_ms = SECOND_MS / per_sec;
         for ms in 0..seconds * SECOND_MS {
             for n in 0..20 {
-                let frame = match forged {
-                    [] => Ipv4::from(self.forged()).udp_frame(8),
-                    _ => forged[(ms * 20 + n) as usize % forged.len()].clone(),
-                };
-                newcomers += u64::from(self.passes(&frame));
+                newcomers += u64::from(match forged {
+                    [] => self.passes_forged(),
+                    _ => self.passes(&forged[(ms * 20 + n) as usize % forged.len()]),
+                });
             }
             // Each client at a moment of its own.
             for client in
@@ -168,6 +173,58 @@ fn forged_packets_of_known_clients_cost_the_others_nothing() {
     let (forged, others) = clients.split_at(10);
     let [sent, passed, _] = hosts.flood(others, 5, forged, 10);
     assert!(passed * 100 >= sent * 97, "{passed} of {sent}");
+}
+
+/// Clients that send 5 packets/s each, beside random addresses and as many packets of addresses that an attacker has had served before, 500 of each second together. Returns how
+/// many of the clients' packets were sent and passed, and how many random ones passed, in ten seconds.
+fn beside_prepared_addresses(prepared: u32) -> [u64; 3] {
+    let mut hosts = Hosts::new(&with_total());
+    // Hours after the clock began: what was never claimed is not saved up since then.
+    hosts.wait_ms(30_000 * SECOND_MS);
+    // All over a 16th of the addresses: prefixes have limits of their own.
+    let address = |n: u32| Ipv4Addr::from_bits(0x4000_0000 | n.wrapping_mul(0x9e37_79b1) & 0x0fff_ffff);
+    for host in &hosts.hosts {
+        remember_in(host, (1..=20).map(|last| (Ipv4Addr::new(192, 0, 2, last), 5.0)));
+        remember_in(host, (0..prepared).map(|n| (address(n), 500.0 / f64::from(prepared))));
+    }
+    let clients = clients(20);
+    let mut counts = [0; 3];
+    for ms in 0..12 * SECOND_MS {
+        if ms == 2 * SECOND_MS {
+            // The burst is spent.
+            counts = [0; 3];
+        }
+        for n in 0..10 {
+            counts[2] += u64::from(hosts.passes_forged());
+            hosts.passes(&Ipv4::from(address((ms * 10 + n) as u32 % prepared)).udp_frame(8));
+        }
+        if ms % 10 == 0 {
+            counts[0] += 1;
+            counts[1] += u64::from(hosts.passes(&clients[ms as usize / 10 % clients.len()]));
+        }
+        hosts.wait_ms(1);
+    }
+    counts
+}
+
+/// The simulation of the same attack has them lose nothing (`limit::clients::tests`).
+#[test]
+fn prepared_addresses_take_no_claims_of_others() {
+    for prepared in [1_000, 100_000] {
+        let [sent, passed, newcomers] = beside_prepared_addresses(prepared);
+        println!("{prepared} addresses: {passed} of {sent}, {newcomers} newcomers");
+        assert!(passed * 100 >= sent * 97, "{prepared} addresses: {passed} of {sent}");
+    }
+}
+
+#[test]
+#[ignore = "a fault: packets of known addresses also take of the ordinary part of a total, which newcomers have an eighth of"]
+fn newcomers_keep_an_eighth_beside_prepared_addresses() {
+    for prepared in [1_000, 100_000] {
+        let [_, _, newcomers] = beside_prepared_addresses(prepared);
+        let floor = RATE * 10 / 8;
+        assert!(newcomers >= floor * 98 / 100, "{prepared} addresses: {newcomers}, {floor} are the least");
+    }
 }
 
 /// A change of policy may give a service another index, and clients are known by its name.

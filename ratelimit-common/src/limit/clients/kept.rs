@@ -127,7 +127,7 @@ mod tests {
         let (mut claimed, average, now_q8) = (0, 10_000, 77 << 50);
         assert_eq!(owed_percent(claimed, now_q8), 0);
         let mut before = 0;
-        while let Some(next) = claim(claimed, average, ReservePressure::NONE, (now_q8, u64::MAX >> 8), 0)
+        while let Some(next) = claim(claimed, (average, 0), ReservePressure::NONE, (now_q8, u64::MAX >> 8), 0)
             && owed_percent(next, now_q8) > before
         {
             (claimed, before) = (next, owed_percent(next, now_q8));
