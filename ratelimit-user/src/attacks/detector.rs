@@ -18,13 +18,13 @@ use std::{
 };
 
 use super::{
-    AttackKind, AttackReport, AttackTarget, Load,
+    AttackKind, AttackReport, AttackTarget, Glance, Load,
     load::per_second,
     ongoing::{Arrived, Course, Look, Ongoing, Threshold},
     usual::{UsualLoads, UsualLook},
     witness::SampledPart,
 };
-use crate::{drops::Sighting, policy::AttackPolicy};
+use crate::{drops::Sighting, policy::AttackPolicy, stats::known_packets::KnownPackets};
 
 /// Services and APIs that have an attack of their own at a time: who hits all of them makes one attack on the host.
 const MOST: usize = 16;
@@ -40,19 +40,6 @@ const RECENT: usize = 512;
 const RECENT_SAMPLES: usize = 32_768;
 /// The greatest age of a drop event that counts for an attack that begins, in milliseconds.
 const RECENT_MS: u64 = 5_000;
-
-/// The result of one look at the counters.
-#[derive(Clone, Debug)]
-pub struct Glance {
-    /// Now, in milliseconds since 1970.
-    pub unix_ms: u64,
-    /// Milliseconds since the look before.
-    pub span_ms: u64,
-    /// The load of every target since the look before.
-    pub loads: BTreeMap<AttackTarget, Load>,
-    /// Whether the attack state is `flood`.
-    pub flood: bool,
-}
 
 /// An attack that has begun, goes on or has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +91,8 @@ struct Calm {
 struct Above {
     /// The load since the last calm look.
     load: Load,
+    /// Packets of known clients since then that came while a total was spent.
+    known: KnownPackets,
     /// The milliseconds in which this load came in.
     span_ms: u64,
     /// How many looks in a row had enough refused packets for an attack.
@@ -265,7 +254,7 @@ impl Detector {
         };
         if let Some(ongoing) = self.ongoing.get_mut(target) {
             let end_after_ms = policy.end_after_ms();
-            match ongoing.follow(glance.unix_ms, glance.span_ms, load, usual, threshold, end_after_ms) {
+            match ongoing.follow(glance, load, usual, threshold, end_after_ms) {
                 Course::Same => {}
                 Course::Due => news.push(AttackNews::Update(ongoing.report.clone())),
                 Course::Changed => news.push(AttackNews::Change(ongoing.report.clone())),
@@ -296,13 +285,14 @@ impl Detector {
         }
         let mut above = calm.above.take().unwrap_or_default();
         above.load.add(load);
+        above.known.add(glance.known);
         above.span_ms += glance.span_ms;
         above.refused = if is_refused { above.refused + 1 } else { 0 };
         if above.refused < LOOKS && usual.unusual().is_none() {
             calm.above = Some(above);
             return;
         }
-        let Above { load: all, span_ms, refused } = above;
+        let Above { load: all, known, span_ms, refused } = above;
         let before = (calm.looks >= ENOUGH).then_some(calm.passed as u64);
         let blocked_before = calm.blocked;
         self.calm.remove(target);
@@ -317,7 +307,7 @@ impl Detector {
         let parts = self.recent_samples.iter().filter(|one| self.begins_with(target, one.service.as_deref()));
         let parts = parts.filter(|one| !one.has_passed || usual.unusual().is_some());
         let arrived = Arrived { sightings: sightings.cloned().collect(), parts: parts.cloned().collect() };
-        let look = Look { unix_ms: glance.unix_ms, span_ms, load: all, usual, arrived };
+        let look = Look { unix_ms: glance.unix_ms, span_ms, load: all, known, usual, arrived };
         let ongoing = Ongoing::begin(report, vec![look], blocked_before, threshold);
         news.push(AttackNews::Begin(ongoing.report.clone()));
         self.ongoing.insert(target.clone(), ongoing);

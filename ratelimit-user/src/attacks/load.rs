@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
 use super::AttackTarget;
-use crate::stats::named_counters::CountedServices;
+use crate::stats::{known_packets::KnownPackets, named_counters::CountedServices};
 
 /// Packets and their bytes; requests have no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,16 +111,18 @@ pub struct Tallied {
     requests: BTreeMap<String, (u64, u64)>,
     /// Sources that got an entry in the table so far.
     new_sources: u64,
+    /// Packets of known clients that came while a total was spent so far.
+    known: KnownPackets,
 }
 
 impl Tallied {
     /// Sorts the counters by the names of services, and decisions, as (API, outcome, count), by API.
     pub fn new(
-        CountedServices { counts, names, .. }: &CountedServices,
+        CountedServices { counts, names, known, .. }: &CountedServices,
         decisions: &[(String, String, u64)],
     ) -> Self {
         let names: BTreeMap<u32, &str> = names.iter().map(|(index, name)| (index as u32 + 1, name)).collect();
-        let mut counted = Self::default();
+        let mut counted = Self { known: *known, ..Self::default() };
         for count in counts {
             let name = match count.service {
                 0 => "",
@@ -149,6 +151,11 @@ impl Tallied {
         Self { new_sources, ..self }
     }
 
+    /// Returns the packets of known clients since an earlier look that came while a total was spent.
+    pub fn known_since(&self, before: &Self) -> KnownPackets {
+        self.known.since(before.known)
+    }
+
     /// Returns the loads since an earlier look. Services and APIs that the earlier look did not have are left out.
     pub fn since(&self, before: &Self) -> BTreeMap<AttackTarget, Load> {
         let mut loads = BTreeMap::new();
@@ -175,6 +182,21 @@ impl Tallied {
         }
         loads
     }
+}
+
+/// The result of one look at the counters.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    /// Now, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Milliseconds since the look before.
+    pub span_ms: u64,
+    /// The load of every target since the look before.
+    pub loads: BTreeMap<AttackTarget, Load>,
+    /// Packets of known clients since the look before that came while a total was spent.
+    pub known: KnownPackets,
+    /// Whether the attack state is `flood`.
+    pub flood: bool,
 }
 
 /// Returns how many there were in a second of a span.

@@ -22,9 +22,9 @@ mod timeline;
 mod usual;
 mod witness;
 
-pub use detector::{AttackNews, Detector, Glance};
+pub use detector::{AttackNews, Detector};
 pub use kind::AttackKind;
-pub use load::{Load, REFUSED, Tallied, Volume};
+pub use load::{Glance, Load, REFUSED, Tallied, Volume};
 pub use report::{AttackNow, AttackReport, AttackSummary, CountedBy, Frequency, Meanwhile};
 pub use target::AttackTarget;
 pub use timeline::Timeline;

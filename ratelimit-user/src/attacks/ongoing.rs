@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use super::{
-    AttackKind, AttackReport, AttackSummary, AttackTarget, Load, SampledPart, Volume,
+    AttackKind, AttackReport, AttackSummary, AttackTarget, Glance, Load, SampledPart, Volume,
     evidence::Evidence,
     load::per_second,
     report::ReportStep,
     usual::{UsualLook, UsualMeasure},
 };
-use crate::{drops::Sighting, policy::AttackPolicy};
+use crate::{drops::Sighting, policy::AttackPolicy, stats::known_packets::KnownPackets};
 
 /// Milliseconds between two updates about one attack.
 const UPDATE_MS: u64 = 60_000;
@@ -99,6 +99,8 @@ pub(super) struct Look {
     /// Milliseconds since the look before.
     pub(super) span_ms: u64,
     pub(super) load: Load,
+    /// Packets of known clients since then that came while a total was spent, at all targets together.
+    pub(super) known: KnownPackets,
     /// The comparison with what is usual.
     pub(super) usual: UsualLook,
     pub(super) arrived: Arrived,
@@ -197,15 +199,15 @@ impl Ongoing {
     /// Takes in one look.
     pub(super) fn follow(
         &mut self,
-        unix_ms: u64,
-        span_ms: u64,
+        glance: &Glance,
         load: &Load,
         usual: UsualLook,
         threshold: Threshold,
         end_after_ms: u64,
     ) -> Course {
         let arrived = std::mem::take(&mut self.arrived);
-        let look = Look { unix_ms, span_ms, load: load.clone(), usual, arrived };
+        let Glance { unix_ms, span_ms, known, .. } = *glance;
+        let look = Look { unix_ms, span_ms, load: load.clone(), known, usual, arrived };
         self.since_update_ms += span_ms;
         if self.is_of_another_kind(&look, threshold) {
             self.apart.push(look);
@@ -284,13 +286,16 @@ impl Ongoing {
     }
 
     fn absorb(&mut self, look: Look, threshold: Threshold) {
-        let Look { unix_ms, span_ms, load, usual, arrived } = look;
+        let Look { unix_ms, span_ms, load, known, usual, arrived } = look;
         arrived.sightings.iter().for_each(|sighting| self.evidence.see(sighting));
         arrived.parts.iter().for_each(|part| self.evidence.see_samples(&part.witnesses, part.scale));
         let blocked_before = (self.blocked_before * span_ms as f64 / 1_000.0) as u64;
         let packets = load.blocked.packets.saturating_sub(blocked_before);
         let bytes = load.blocked.bytes.checked_div(load.blocked.packets).unwrap_or(0) * packets;
         self.report.add(&load, ReportStep { unix_ms, span_ms, blocked: Volume { packets, bytes } });
+        if !matches!(self.report.summary.target, AttackTarget::Api(_)) {
+            self.report.summary.known.add(known);
+        }
         self.compare(usual);
         let is_refused = threshold.is_crossed(&load, span_ms);
         self.evidence.conclude(&mut self.report, self.is_settled, is_refused);

@@ -6,7 +6,10 @@ use super::{
     AttackKind, AttackTarget, Timeline, Unusual, Volume,
     load::{Load, per_second},
 };
-use crate::{moment, stats::ReasonCount};
+use crate::{
+    moment,
+    stats::{ReasonCount, known_packets::KnownPackets},
+};
 
 /// Changes that a report has room for.
 const CHANGES: usize = 50;
@@ -39,6 +42,9 @@ pub struct AttackSummary {
     pub peak_bytes_per_second: u64,
     /// Of the refused packets, those that passed because the policy or the service is on trial.
     pub would_drop_packets: u64,
+    /// Packets of known clients that came while the attack went on and a total was spent, at all services.
+    #[serde(flatten)]
+    pub known: KnownPackets,
     /// How the attack differs from what usually passes, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unusual: Option<Unusual>,
@@ -184,6 +190,7 @@ impl AttackReport {
                 peak_packets_per_second: 0,
                 peak_bytes_per_second: 0,
                 would_drop_packets: 0,
+                known: KnownPackets::default(),
                 unusual: None,
                 now: AttackNow::default(),
             },
@@ -321,13 +328,15 @@ impl AttackReport {
             seconds,
             refused_packets,
             peak_packets_per_second: peak,
+            known,
             ..
         } = &self.summary;
         let (unit, why) = (self.unit(), self.ended_because.as_deref().unwrap_or_default());
         let unusual =
             self.summary.unusual.as_ref().map_or_else(String::new, |unusual| format!(", {}", unusual.peak()));
+        let known = known.words().map_or_else(String::new, |words| format!("; {words}"));
         format!(
-            "attack {number} ended after {seconds} s: {} on {target}{unusual}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}",
+            "attack {number} ended after {seconds} s: {} on {target}{unusual}, {refused_packets} {unit} refused, peak {peak} {unit}/s; {why}{known}",
             kind.name()
         )
     }

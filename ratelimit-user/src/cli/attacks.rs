@@ -141,6 +141,7 @@ fn text(report: &AttackReport) -> String {
         "passed {unit}/s: before {before}, during {}, worst second {}",
         report.passed_during_per_second, report.passed_lowest_per_second
     ));
+    lines.extend(report.summary.known.words());
     if report.restarts > 0 {
         lines.push(format!(
             "the daemon started {} times meanwhile; what came while it was away is not counted",

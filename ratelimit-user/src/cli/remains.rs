@@ -156,8 +156,9 @@ impl RemainsStatus {
 
 /// The counters. Names of services went with the daemon: what was counted for them is in the sums only.
 pub(super) fn snapshot(pins: &PinDir) -> Result<Option<Snapshot>, Failure> {
-    let counts = Remains::find(pins)?.map(|remains| remains.counts()).transpose()?;
-    Ok(counts.map(|counts| Snapshot::new(&counts, &Places::default())))
+    let Some(remains) = Remains::find(pins)? else { return Ok(None) };
+    let known = remains.known_packets()?;
+    Ok(Some(Snapshot { known, ..Snapshot::new(&remains.counts()?, &Places::default()) }))
 }
 
 fn interface(linked: Linked) -> InterfaceStatus {

@@ -20,7 +20,10 @@ use crate::{
         protocol::{EarlierStats, Order, Reply, StatsReply, UserInfo},
     },
     failure::Failure,
-    stats::{Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot, rates::Rates},
+    stats::{
+        Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot, known_packets::KnownPackets,
+        rates::Rates,
+    },
 };
 
 /// Show what passed and what was dropped, by reason and service, and how fast.
@@ -59,6 +62,8 @@ struct Report<'a> {
     rejected_by_reason: BTreeMap<&'a str, u64>,
     services: &'a [ServiceCount],
     users: &'a [UserInfo],
+    #[serde(flatten)]
+    known: KnownPackets,
     /// `not running` or `not answering`; absent while a daemon answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<&'static str>,
@@ -135,6 +140,7 @@ fn report<'a>(counters: &'a StatsReply, rates: Option<Rates>, warnings: &'a [Str
         rejected_by_reason: packets(rejected),
         services,
         users: &counters.users,
+        known: counters.snapshot.known,
         daemon: None,
         warnings,
     }

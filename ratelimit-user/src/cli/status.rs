@@ -107,8 +107,8 @@ fn text(status: &protocol::Status) -> String {
         status.tracked_cells,
         status.known_clients,
         status.known_packets_per_second,
-        status.known_admitted_packets,
-        status.known_refused_packets,
+        status.known_packets.admitted,
+        status.known_packets.refused,
         status.prefix_promotions
     ));
     if let Some(lane) = &status.express_lane {

@@ -32,7 +32,10 @@ pub use self::{
     program::{Program, load, load_image},
     users::UserTable,
 };
-pub(super) use self::{counters::read_counts, lists::read_lists};
+pub(super) use self::{
+    counters::{read_counts, read_event, read_known_packets},
+    lists::read_lists,
+};
 use super::{
     DataplaneError,
     clients::ClientMemory,
@@ -42,7 +45,10 @@ use super::{
     samples::Samples,
     table::SourceTable,
 };
-use crate::compile::{self, Desired, lists::Lists};
+use crate::{
+    compile::{self, Desired, lists::Lists},
+    stats::known_packets::KnownPackets,
+};
 
 /// The maps that the program and the daemon share.
 pub struct KernelMaps {
@@ -100,12 +106,13 @@ impl KernelMaps {
         let (buckets, cells) = (one(ebpf, names::BUCKETS)?, one(ebpf, names::CELLS)?);
         let negative = take_variable(ebpf, names::NEGATIVE)?;
         let counters = one(ebpf, names::COUNTERS)?;
+        let events = one(ebpf, names::EVENTS)?;
         let pinned_inner = PinnedInnerMaps::default();
         Ok(Self {
             table: Arc::new(SourceTable::new(buckets, cells, negative, one(ebpf, names::MARKS)?)),
-            meters: Meters::new(&counters)?,
+            meters: Meters::new(&counters, &events)?,
             counters,
-            events: one(ebpf, names::EVENTS)?,
+            events,
             drops: Some(DropRing::new(one::<RingBuf<MapData>>(ebpf, names::DROPS)?)),
             samples: Some(Samples::new(one(ebpf, names::SAMPLES)?, one(ebpf, names::SAMPLING)?)),
             lane: LaneKeeper::new(
@@ -254,8 +261,12 @@ impl KernelMaps {
 
     /// Returns how often an event happened, summed over all CPUs.
     pub fn event(&self, event: Event) -> Result<u64, DataplaneError> {
-        let per_cpu = self.events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
-        Ok(per_cpu.iter().sum())
+        read_event(&self.events, event)
+    }
+
+    /// Returns the packets of known clients that came while a total was spent.
+    pub fn known_packets(&self) -> Result<KnownPackets, DataplaneError> {
+        read_known_packets(&self.events)
     }
 
     /// Returns the ring of drop events, to the first caller only: there is one reader.

@@ -7,11 +7,14 @@ use super::{
     DataplaneError,
     framing::Framing,
     interface, ip_programs,
-    kernel::{read_counts, read_lists},
+    kernel::{read_counts, read_known_packets, read_lists},
     pin::{Layout, PinDir},
     presence::Presence,
 };
-use crate::{compile::lists::Lists, stats::Count};
+use crate::{
+    compile::lists::Lists,
+    stats::{Count, known_packets::KnownPackets},
+};
 
 /// An interface that has a pinned link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +75,12 @@ impl Remains {
     pub fn counts(&self) -> Result<Vec<Count>, DataplaneError> {
         let counters: PerCpuArray<MapData, Counter> = self.open(names::COUNTERS, Map::PerCpuArray)?;
         read_counts(&counters, 0..=MAX_SERVICES as u32)
+    }
+
+    /// Reads the packets of known clients that came while a total was spent.
+    pub fn known_packets(&self) -> Result<KnownPackets, DataplaneError> {
+        let events: PerCpuArray<MapData, u64> = self.open(names::EVENTS, Map::PerCpuArray)?;
+        read_known_packets(&events)
     }
 
     fn open<T>(&self, name: &str, kind: impl FnOnce(MapData) -> Map) -> Result<T, DataplaneError>

@@ -177,12 +177,12 @@ fn counters(registry: &Registry, status: &Status) -> Result<(), prometheus::Erro
         (
             "ratelimit_known_admitted_packets_total",
             "Packets of known clients that had a part of a spent total before others.",
-            status.known_admitted_packets,
+            status.known_packets.admitted,
         ),
         (
             "ratelimit_known_refused_packets_total",
             "Packets of known clients that were refused by a spent total.",
-            status.known_refused_packets,
+            status.known_packets.refused,
         ),
         ("ratelimit_posture_changes_total", "Changes of the attack state.", status.attack_state_changes),
         (

@@ -4,6 +4,7 @@ pub mod attack_state;
 pub mod feed;
 pub mod flow;
 pub mod history;
+pub mod known_packets;
 pub mod named_counters;
 pub mod owners;
 pub mod rates;
@@ -15,7 +16,7 @@ pub mod view;
 use ratelimit_common::abi::{Counter, Reason, Verdict, counter::Fate};
 use serde::{Deserialize, Serialize};
 
-use self::named_counters::CountedServices;
+use self::{known_packets::KnownPackets, named_counters::CountedServices};
 use crate::compile::Places;
 
 /// One counter of the kernel program, added up over all CPUs.
@@ -82,6 +83,9 @@ pub struct Snapshot {
     /// Frames of services that have left the policy, as far as they are known by name. Their counts stay in the sums.
     #[serde(default)]
     pub former_services: Vec<ServiceCount>,
+    /// Packets of known clients that came while a total was spent.
+    #[serde(flatten)]
+    pub known: KnownPackets,
 }
 
 /// Sums over reasons.
@@ -134,9 +138,9 @@ impl Columns {
 impl Snapshot {
     /// A snapshot of the counters by the names of services.
     pub fn of(counted: &CountedServices) -> Self {
-        let CountedServices { counts, names, former } = counted;
+        let CountedServices { counts, names, former, known } = counted;
         let former_services = Self::new(counts, former).services.split_off(1);
-        Self { former_services, ..Self::new(counts, names) }
+        Self { former_services, known: *known, ..Self::new(counts, names) }
     }
 
     /// A snapshot of the counters, with the names of services by index. Counts at an index without a name are in the sums only.

@@ -10,7 +10,7 @@ use ratelimit_common::abi::{
     counter::{Fate, SERVICE_SLOTS, slot},
 };
 
-use super::Count;
+use super::{Count, known_packets::KnownPackets};
 use crate::compile::Places;
 
 /// The name of packets for no service.
@@ -28,6 +28,8 @@ pub struct CountedServices {
     pub names: Places,
     /// Services that have left the policy.
     pub former: Places,
+    /// Packets of known clients that came while a total was spent.
+    pub known: KnownPackets,
 }
 
 /// Counts of services by name, and what has been read from the kernel so far.
@@ -181,7 +183,7 @@ impl NamedCounters {
         self.names.values().chain([&self.forgotten]).map(|sums| sums.0[at].packets).sum()
     }
 
-    /// The counts of all services.
+    /// The counts of all services, without packets of known clients.
     pub fn counted(&self) -> CountedServices {
         let names = self.places.clone().unwrap_or_default();
         let mut counts = Vec::new();
@@ -202,7 +204,7 @@ impl NamedCounters {
         }
         counts.extend(occurred(FORGOTTEN, &self.forgotten));
         let former = Places::known(former.into_iter());
-        CountedServices { counts, names, former }
+        CountedServices { counts, names, former, known: KnownPackets::default() }
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{
     Columns, CounterTotals, ReasonCount, ServiceCount, Snapshot,
     flow::{Flow, ReasonFlow, ServiceFlow},
+    known_packets::KnownFlow,
 };
 
 /// All rates over one span.
@@ -22,6 +23,9 @@ pub struct Rates {
     pub reasons: Vec<ReasonFlow>,
     /// The traffic of each service.
     pub services: Vec<ServiceFlow>,
+    /// Packets of known clients that came while a total was spent.
+    #[serde(flatten)]
+    pub known: KnownFlow,
 }
 
 impl Rates {
@@ -63,6 +67,7 @@ impl Rates {
             replied: per_second(grown.replied_packets, grown.replied_bytes, span_ms),
             reasons,
             services: after.services.iter().map(service).collect(),
+            known: after.known.since(before.known).per_second(span_ms),
         })
     }
 

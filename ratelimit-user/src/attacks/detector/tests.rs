@@ -15,6 +15,8 @@ struct Bench {
     policy: AttackPolicy,
     unix_ms: u64,
     flood: bool,
+    /// Packets of known clients in each second.
+    known: KnownPackets,
 }
 
 impl Bench {
@@ -25,6 +27,7 @@ impl Bench {
             policy: AttackPolicy::default().with_unusual("1000000000 packets/s").unwrap(),
             unix_ms: 1_000_000,
             flood: false,
+            known: KnownPackets::default(),
         }
     }
 
@@ -37,7 +40,13 @@ impl Bench {
         self.unix_ms += 1_000;
         let mut all = BTreeMap::from([(HOST, Load::default()), (dns(), Load::default())]);
         all.extend(loads.iter().map(|(target, load)| ((*target).clone(), load.clone())));
-        let glance = Glance { unix_ms: self.unix_ms, span_ms: 1_000, loads: all, flood: self.flood };
+        let glance = Glance {
+            unix_ms: self.unix_ms,
+            span_ms: 1_000,
+            loads: all,
+            known: self.known,
+            flood: self.flood,
+        };
         self.detector.observe(&glance, &self.policy)
     }
 
@@ -436,4 +445,31 @@ fn an_attack_is_contained_while_only_its_senders_lose() {
     assert!(!contained(&mut bench, trial), "what is on trial is not held off");
     let now = after(&mut bench, Load { passed: Volume { packets: 120, bytes: 1 }, ..blocked(5_700) });
     assert_eq!(now.words("packets"), "is contained: 5700 packets/s refused, 120 packets/s pass");
+}
+
+#[test]
+fn packets_of_known_clients_count_from_begin_to_end() {
+    let mut bench = Bench::new();
+    let api = AttackTarget::Api("search".to_owned());
+    bench.known = KnownPackets { admitted: 40, refused: 2 };
+    bench.calm(10);
+    let shed = load(100, Reason::ServiceTotal, 5_000);
+    (0..12).for_each(|_| drop(bench.look(&[(&dns(), shed.clone()), (&api, shed.clone())])));
+    let report = |bench: &Bench, target: &AttackTarget| {
+        bench.detector.ongoing().find(|one| one.summary.target == *target).unwrap().clone()
+    };
+    let known = |report: &AttackReport| (report.summary.known.admitted, report.summary.known.refused);
+    assert_eq!(known(&report(&bench, &dns())), (480, 24), "also of the second before it was called one");
+    assert_eq!(known(&report(&bench, &api)), (0, 0), "requests have no packets");
+
+    let mut found = report(&bench, &dns());
+    found.found_at_start(bench.unix_ms + 20_000, 300_000);
+    bench.detector = Detector::new(3, vec![found], UsualLoads::default());
+    bench.look(&[(&dns(), shed)]);
+    bench.known = KnownPackets::default();
+    let news = bench.calm(30);
+    let ended = news.last().unwrap().report();
+    assert_eq!(known(ended), (520, 26), "a restart loses none that was counted");
+    let words = "; calm for 30 s; known clients: 520 packets came first, 26 were refused (4.8 %)";
+    assert!(ended.ended().ends_with(words), "{}", ended.ended());
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::{
     attacks::{AttackKind, AttackNews, Detector, Glance, OriginPort, SampledPart, Volume, Witness},
     policy::AttackPolicy,
+    stats::known_packets::KnownPackets,
 };
 
 const HOST: AttackTarget = AttackTarget::Host;
@@ -55,7 +56,8 @@ impl Day {
 
     fn look(&mut self, span_ms: u64, loads: BTreeMap<AttackTarget, Load>) -> Vec<AttackNews> {
         self.unix_ms += span_ms;
-        let glance = Glance { unix_ms: self.unix_ms, span_ms, loads, flood: false };
+        let glance =
+            Glance { unix_ms: self.unix_ms, span_ms, loads, known: KnownPackets::default(), flood: false };
         let mut news = self.detector.observe(&glance, &self.policy);
         news.retain(|one| !matches!(one, AttackNews::Update(_)));
         news

@@ -20,6 +20,12 @@ pub(super) fn text(counters: &StatsReply, rates: Option<&Rates>) -> String {
         text.push('\n');
         text.push_str(&users(&counters.users));
     }
+    if let Some(words) = counters.snapshot.known.words() {
+        let rate = rates.map(|rates| [rates.known.admitted, rates.known.refused].map(rounded));
+        let rate = rate
+            .map_or_else(String::new, |[first, refused]| format!(", now {first} and {refused} packets/s"));
+        text.push_str(&format!("\n{words}{rate}\n"));
+    }
     text.push('\n');
     text.push_str(&match rates {
         Some(rates) => format!("rates are those of the last {} s\n", rounded(rates.span_ms as f64 / 1e3)),
@@ -120,9 +126,13 @@ mod tests {
     use ratelimit_common::abi::{Counter, Reason, counter::Fate};
 
     use super::*;
-    use crate::{compile::Places, stats::Count};
+    use crate::{
+        compile::Places,
+        stats::{Count, known_packets::KnownPackets},
+    };
 
     fn counters(packets: u64) -> StatsReply {
+        let known = KnownPackets { admitted: packets * 3, refused: packets };
         let names = Places::after(&Places::default(), ["dns"].into_iter(), 1);
         let counter = Counter { packets, bytes: 60 * packets };
         let one = |service, reason| Count { service, reason, fate: Fate::Decided, counter };
@@ -137,6 +147,7 @@ mod tests {
             network: Vec::new(),
             buckets: Some(vec![bucket(left)]),
         };
+        let snapshot = Snapshot { known, ..snapshot };
         StatsReply { snapshot, before: None, users: vec![user("idle", 10), user("busy", 1)] }
     }
 
@@ -151,6 +162,7 @@ mod tests {
             "drop     limit_packets      350  21000  125        7500",
             "dns         0      0  350  0      0    125",
             "busy        9/s       1  10",
+            "known clients: 1050 packets came first, 350 were refused (25.0 %), now 375 and 125 packets/s",
             "rates are those of the last 2.0 s",
         ] {
             let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -8,6 +8,7 @@ use crate::{
     notify::NotifierStatus,
     policy::changes::PolicyChange,
     requests::status::RequestsStatus,
+    stats::known_packets::KnownPackets,
 };
 
 /// The status of the daemon.
@@ -60,12 +61,9 @@ pub struct Status {
     /// What known clients are served on average, all together, in packets each second.
     #[serde(default)]
     pub known_packets_per_second: u64,
-    /// Packets of known clients that had a part of a spent total before others.
-    #[serde(default)]
-    pub known_admitted_packets: u64,
-    /// Packets of known clients that a spent total refused.
-    #[serde(default)]
-    pub known_refused_packets: u64,
+    /// Packets of known clients that came while a total was spent.
+    #[serde(flatten)]
+    pub known_packets: KnownPackets,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.
@@ -161,8 +159,7 @@ impl Status {
             tracked_cells: earlier.tracked_cells,
             known_clients: earlier.known_clients,
             known_packets_per_second: earlier.known_packets_per_second,
-            known_admitted_packets: earlier.known_admitted_packets,
-            known_refused_packets: earlier.known_refused_packets,
+            known_packets: earlier.known_packets,
             promotions: earlier.promotions,
             prefix_promotions: earlier.prefix_promotions,
             drop_reports_lost: earlier.drop_reports_lost,

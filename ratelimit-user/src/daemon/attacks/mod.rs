@@ -114,8 +114,10 @@ impl Attacks {
         self.notifications.follow(policy.notifiers());
         let Some((before, then)) = self.before.replace((tallied, read)) else { return };
         let span_ms = read.duration_since(then).as_millis().max(1) as u64;
-        let loads = self.before.as_ref().map(|(tallied, _)| tallied.since(&before)).unwrap_or_default();
-        let glance = Glance { unix_ms: self.now_ms(), span_ms, loads, flood };
+        let now = self.before.as_ref().map(|(tallied, _)| tallied);
+        let loads = now.map(|tallied| tallied.since(&before)).unwrap_or_default();
+        let known = now.map(|tallied| tallied.known_since(&before)).unwrap_or_default();
+        let glance = Glance { unix_ms: self.now_ms(), span_ms, loads, known, flood };
         for news in self.detector.observe(&glance, policy.attacks()) {
             self.take_in(&news, glance.unix_ms);
         }

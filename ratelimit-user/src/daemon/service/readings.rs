@@ -111,8 +111,7 @@ impl Daemon {
             let mut status = status(&host);
             status.prefix_promotions = host.event(Event::PrefixPromoted)?;
             status.drop_reports_lost = host.event(Event::ReportLost)?;
-            status.known_admitted_packets = host.event(Event::KnownAdmitted)?;
-            status.known_refused_packets = host.event(Event::KnownRefused)?;
+            status.known_packets = host.enforced.maps.known_packets()?;
             (status, host.event(Event::Promoted)?)
         };
         let (usage, known) = self.usage().await?;

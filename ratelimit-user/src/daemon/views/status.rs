@@ -15,6 +15,7 @@ use crate::{
     },
     dataplane::probe,
     policy::Policy,
+    stats::known_packets::KnownPackets,
 };
 
 /// Returns the status. The caller has to fill in the numbers of the table.
@@ -48,8 +49,7 @@ pub(in crate::daemon) fn status(host: &Host) -> Status {
         tracked_cells: 0,
         known_clients: 0,
         known_packets_per_second: 0,
-        known_admitted_packets: 0,
-        known_refused_packets: 0,
+        known_packets: KnownPackets::default(),
         promotions: 0,
         promotions_per_second: host.attack.last_second.promoted,
         prefix_promotions: 0,

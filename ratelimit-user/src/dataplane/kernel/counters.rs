@@ -6,9 +6,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use aya::maps::{IterableMap as _, Map, MapData, PerCpuArray, PerCpuValues};
+use aya::{
+    Pod,
+    maps::{IterableMap as _, Map, MapData, PerCpuArray, PerCpuValues},
+};
 use ratelimit_common::abi::{
-    Counter, Reason, Verdict,
+    Counter, Event, Reason, Verdict,
     counter::{Fate, slot},
     service::MAX_SERVICES,
 };
@@ -19,6 +22,7 @@ use crate::{
     dataplane::DataplaneError,
     stats::{
         Count,
+        known_packets::KnownPackets,
         named_counters::{CountedServices, NamedCounters},
     },
 };
@@ -88,22 +92,25 @@ impl KernelMaps {
 #[derive(Clone)]
 pub struct Meters {
     counters: Arc<PerCpuArray<MapData, Counter>>,
+    events: Arc<PerCpuArray<MapData, u64>>,
     named_counters: Arc<Mutex<NamedCounters>>,
 }
 
 impl Meters {
     /// Makes the handle for the counters of maps that were just opened.
-    pub(super) fn new(counters: &PerCpuArray<MapData, Counter>) -> Result<Self, DataplaneError> {
-        let fd = counters.map().fd().as_fd().try_clone_to_owned();
-        let fd = fd.map_err(DataplaneError::io("open the counters once more"))?;
-        let counters = MapData::from_fd(fd).and_then(|map| PerCpuArray::try_from(Map::PerCpuArray(map)));
-        let counters = counters.map_err(DataplaneError::map("open the counters once more"))?;
-        Ok(Self { counters: Arc::new(counters), named_counters: Arc::default() })
+    pub(super) fn new(
+        counters: &PerCpuArray<MapData, Counter>,
+        events: &PerCpuArray<MapData, u64>,
+    ) -> Result<Self, DataplaneError> {
+        let (counters, events) = (once_more(counters)?, once_more(events)?);
+        Ok(Self { counters: Arc::new(counters), events: Arc::new(events), named_counters: Arc::default() })
     }
 
     /// Reads every counter, summed over all CPUs, by the names of services.
     pub fn counted(&self) -> Result<CountedServices, DataplaneError> {
-        Ok(self.take_in(|row| read_counts(&self.counters, [row].into_iter()))?.counted())
+        let known = read_known_packets(&self.events)?;
+        let named_counters = self.take_in(|row| read_counts(&self.counters, [row].into_iter()))?;
+        Ok(CountedServices { known, ..named_counters.counted() })
     }
 
     /// Adds what `read` finds in each row to the counts by name. These are not locked meanwhile.
@@ -148,6 +155,33 @@ impl fmt::Debug for Meters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Meters").field("named_counters", &self.named_counters).finish_non_exhaustive()
     }
+}
+
+/// Opens an array by CPU once more.
+fn once_more<T: Pod>(array: &PerCpuArray<MapData, T>) -> Result<PerCpuArray<MapData, T>, DataplaneError> {
+    let fd = array.map().fd().as_fd().try_clone_to_owned();
+    let fd = fd.map_err(DataplaneError::io("open the counters once more"))?;
+    let array = MapData::from_fd(fd).and_then(|map| PerCpuArray::try_from(Map::PerCpuArray(map)));
+    array.map_err(DataplaneError::map("open the counters once more"))
+}
+
+/// Reads how often an event happened, summed over all CPUs.
+pub(in crate::dataplane) fn read_event(
+    events: &PerCpuArray<MapData, u64>,
+    event: Event,
+) -> Result<u64, DataplaneError> {
+    let per_cpu = events.get(&(event as u32), 0).map_err(DataplaneError::map("read the events"))?;
+    Ok(per_cpu.iter().sum())
+}
+
+/// Reads the packets of known clients that came while a total was spent.
+pub(in crate::dataplane) fn read_known_packets(
+    events: &PerCpuArray<MapData, u64>,
+) -> Result<KnownPackets, DataplaneError> {
+    Ok(KnownPackets {
+        admitted: read_event(events, Event::KnownAdmitted)?,
+        refused: read_event(events, Event::KnownRefused)?,
+    })
 }
 
 /// Reads every counter of the given services, summed over all CPUs. Service 0 stands for packets of no service.
