@@ -507,4 +507,4 @@ mod kept;
 mod tests;
 
 #[cfg(not(target_arch = "bpf"))]
-pub use kept::{MOST_SECONDS, STEP_NS, owed_percent, steps_in_ms};
+pub use kept::{MOST_SECONDS, SERVICE_NUMBERS, STEP_NS, owed_percent, service_number, steps_in_ms};

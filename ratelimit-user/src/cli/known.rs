@@ -149,11 +149,11 @@ fn one(client: &KnownClient) -> String {
     let row = |at: &ClientAtService| {
         vec![
             at.service.clone().unwrap_or_else(|| "no service".to_owned()),
-            at.state.clone(),
-            format!("{} s ago", at.seconds_since_served),
-            at.packets_per_second.to_string(),
-            at.claim_packets_per_second.to_string(),
-            format!("{} %", at.claim_used_percent),
+            at.client.state.clone(),
+            format!("{} s ago", at.client.seconds_since_served),
+            at.client.packets_per_second.to_string(),
+            at.client.claim_packets_per_second.to_string(),
+            format!("{} %", at.client.claim_used_percent),
         ]
     };
     let rows: Vec<_> = client.services.iter().map(row).collect();

@@ -98,7 +98,7 @@ fn text(status: &protocol::Status) -> String {
     text.push_str(&headroom(&status.headroom));
     text.push_str(&format!(
         "sources    {} of {}, {} new in the last second, {} evicted so far, {} tracked prefilter cells\n\
-         clients    {} known, who are served {} packets/s on average; of spent totals {} of their packets came first, {} were refused\n\
+         clients    {} known, who are served {} packets/s on average; of spent totals {} of their packets came first, {} were refused\n{}\
          prefixes   {} have had a bucket of their own\n",
         status.table_entries,
         status.table_capacity,
@@ -109,6 +109,7 @@ fn text(status: &protocol::Status) -> String {
         status.known_packets_per_second,
         status.known_packets.admitted,
         status.known_packets.refused,
+        status.known_tightest.as_ref().map_or_else(String::new, |words| format!("           {words}\n")),
         status.prefix_promotions
     ));
     if let Some(lane) = &status.express_lane {

@@ -6,7 +6,7 @@
 use std::{
     ops::Range,
     os::fd::AsFd as _,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use aya::maps::{Array, Map, MapData};
@@ -28,6 +28,8 @@ pub struct ClientMemory {
     filter: MapData,
     /// Held while a set is changed, so that two threads do not undo each other's changes.
     changing: Mutex<()>,
+    /// What was counted last.
+    counted: Mutex<KnownClients>,
 }
 
 impl std::fmt::Debug for ClientMemory {
@@ -37,7 +39,7 @@ impl std::fmt::Debug for ClientMemory {
 }
 
 /// How many clients are known, and what they were served.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownClients {
     /// Clients that are known. A source counts once for each service.
     pub clients: u64,
@@ -45,6 +47,8 @@ pub struct KnownClients {
     pub in_filter: u64,
     /// What all of them are served on average, in packets each second.
     pub packets_per_sec: f64,
+    /// The same by the number that the hash of a client has, see [`clients::service_number`].
+    pub by_number: Vec<f64>,
 }
 
 /// What is remembered of one client.
@@ -82,20 +86,21 @@ impl ClientMemory {
             all.fd().as_fd().try_clone_to_owned().map_err(DataplaneError::io("open known clients"))?;
         let again = MapData::from_fd(again).map_err(failed())?;
         let sets = Array::try_from(Map::Array(again)).map_err(failed())?;
-        Ok(Self { all, sets, claimed, filter, changing: Mutex::default() })
+        Ok(Self { all, sets, claimed, filter, changing: Mutex::default(), counted: Mutex::default() })
     }
 
     /// Fills the filter with the clients that were served last, as many as it has room for, and counts all that are known. Clients that were not met for thirty days are
     /// removed: three weeks later their steps would look young again.
     pub fn refresh(&self, now_ns: u64) -> Result<KnownClients, DataplaneError> {
         let now_q8 = gcra::time_q8(now_ns);
-        let (mut known, mut average, mut old) = (Vec::new(), 0_u64, Vec::new());
+        let (mut known, mut old) = (Vec::new(), Vec::new());
+        let mut averages = [0_u64; clients::SERVICE_NUMBERS];
         self.for_each(|set, client| {
             let hash = clients::hash_of(set, client.tag());
             let step = clients::step(hash, now_q8);
             if client.is_known() && !client.is_free(step) {
                 known.push((client.age(step), hash));
-                average += client.average_at(step);
+                averages[clients::service_number(client.tag())] += client.average_at(step);
             }
             if client.is_expired(step) && old.last() != Some(&set) {
                 old.push(set);
@@ -114,8 +119,21 @@ impl ClientMemory {
         let (filter, in_filter) = filter(&mut known);
         batch::set_only_value(&self.filter, &filter)
             .map_err(DataplaneError::io("write the filter of known clients"))?;
-        let packets_per_sec = average as f64 / clients::AVERAGE_OF_A_PACKET_PER_SEC;
-        Ok(KnownClients { clients: known.len() as u64, in_filter, packets_per_sec })
+        let by_number =
+            averages.map(|average| average as f64 / clients::AVERAGE_OF_A_PACKET_PER_SEC).to_vec();
+        let clients = known.len() as u64;
+        let counted = KnownClients { clients, in_filter, packets_per_sec: by_number.iter().sum(), by_number };
+        self.lock_counted().clone_from(&counted);
+        Ok(counted)
+    }
+
+    /// Returns what was counted when the filter was filled last, at most a minute ago.
+    pub fn counted(&self) -> KnownClients {
+        self.lock_counted().clone()
+    }
+
+    fn lock_counted(&self) -> MutexGuard<'_, KnownClients> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads one set.

@@ -40,8 +40,8 @@ use record::ReadRecord;
 use refusals::Refusals;
 pub use remembered::{Remembered, Row, RowWords, words};
 pub use report::{
-    BlockMatch, CellState, ExplainedRefusal, Explanation, LastDrop, LimitState, NegativeEntry, PrefixState,
-    ServiceState, SourceState, SynCookies, UserState,
+    BlockMatch, CellState, ExplainedRefusal, Explanation, LastDrop, LimitState, NegativeEntry, Precedence,
+    PrefixState, RememberedClient, ServiceState, SourceState, SynCookies, UserState,
 };
 use source::Source;
 
@@ -109,6 +109,7 @@ pub fn explain<R: Remembered>(
         verdict: refusals.verdict.to_owned(),
         reason: refusals.reason,
         refusals: refusals.all,
+        known: Vec::new(),
         last_drops: Vec::new(),
     };
     record.finish(explanation)

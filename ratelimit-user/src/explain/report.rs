@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::drops::Dropped;
 
 /// Everything about one address at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The address, in its shortest form.
     pub address: String,
@@ -36,9 +36,45 @@ pub struct Explanation {
     pub host: Vec<LimitState>,
     /// Services that have limits.
     pub services: Vec<ServiceState>,
+    /// What the source may have while a total is spent, at each service that has a total and remembers clients.
+    #[serde(default)]
+    pub known: Vec<Precedence>,
     /// Packets of the source that were refused lately, newest first: some of them, and none from before the daemon started.
     #[serde(default)]
     pub last_drops: Vec<LastDrop>,
+}
+
+/// What a source may have of a spent total.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Precedence {
+    /// The name of the service; `None` for packets of no service.
+    pub service: Option<String>,
+    /// The part of the total that sources which are not known share: `1/8`.
+    pub newcomers: String,
+    /// What is remembered of the source; `None` if nothing.
+    pub client: Option<RememberedClient>,
+}
+
+/// What is remembered of a client at one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RememberedClient {
+    /// [`Self::KNOWN`] or [`Self::CANDIDATE`].
+    pub state: String,
+    /// Seconds since the client was last served, exact to 69 s.
+    pub seconds_since_served: u64,
+    /// What the client was served on average, in packets each second.
+    pub packets_per_second: f64,
+    /// What the client may have of a spent total before others, in packets each second; 0 for a candidate.
+    pub claim_packets_per_second: f64,
+    /// The part of its claim that the client uses, in percent.
+    pub claim_used_percent: u64,
+}
+
+impl RememberedClient {
+    /// The client is known.
+    pub const KNOWN: &str = "known";
+    /// The client was not served often enough to be known.
+    pub const CANDIDATE: &str = "candidate";
 }
 
 /// A packet that was refused.

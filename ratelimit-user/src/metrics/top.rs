@@ -45,6 +45,7 @@ mod tests {
             service: (host == 9).then(|| "dns".to_owned()),
             reason: None,
             port: None,
+            known: false,
             limits: Vec::new(),
         }
     }

@@ -60,6 +60,9 @@ pub struct Talker {
     pub reason: Option<String>,
     /// The destination port of most packets.
     pub port: Option<u16>,
+    /// Whether the talker is a source that is a known client at this service.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub known: bool,
     /// What is left of the limits of a source or of a user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitLeft>,
@@ -154,6 +157,7 @@ fn talker(who: Who, samples: &[&Sampled], scale: f64, span_seconds: f64, naming:
             .map(str::to_owned),
         reason: most(refused.map(|sample| (sample.reason as u32, sample.weight)))
             .map(|code| Reason::from_code(code).name().to_owned()),
+        known: false,
         port: most(samples.iter().map(|sample| (sample.port, sample.weight))).filter(|port| *port != 0),
         limits: Vec::new(),
     }

@@ -134,10 +134,11 @@ fn word(word: &Option<String>) -> String {
     word.clone().unwrap_or_else(|| "-".to_owned())
 }
 
-/// The service and the port that most packets are for: `dns:53`, `-:4711`.
+/// The service and the port that most packets are for: `dns:53`, `-:4711`, or `dns:53 known` of a known client.
 fn target(talker: &Talker) -> String {
     let port = talker.port.map_or_else(String::new, |port| format!(":{port}"));
-    word(&talker.service) + &port
+    let known = if talker.known { " known" } else { "" };
+    word(&talker.service) + &port + known
 }
 
 /// What is left of the limit that will refuse first, in percent.
@@ -271,6 +272,7 @@ pub(super) mod tests {
             service: Some("dns".to_owned()),
             reason: (dropped > 0).then(|| "limit_packets".to_owned()),
             port: Some(53),
+            known: source == "203.0.113.7",
             limits: vec![
                 LimitLeft::new("source", "500 packets/s burst 1000".to_owned(), 800, 1_000),
                 LimitLeft::new("service", "100 packets/s".to_owned(), if dropped > 0 { 0 } else { 37 }, 100),

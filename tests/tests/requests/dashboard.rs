@@ -205,6 +205,7 @@ fn a_browser_shows_real_traffic_explains_blocks_and_finds_its_daemon_again() {
     page.click("input[value=prefixes]");
     page.wait_for(&listed("10.99.3.0/24"));
     page.wait_for("document.querySelector('#badges').innerText.includes('protected')");
+    page.wait_for("/0; while totals were spent 0 of their packets came first, 0 were refused/.test(document.querySelector('#host').innerText)");
     // The flood is an attack by now, and how it goes is told.
     page.click("#attacks button");
     let told = page

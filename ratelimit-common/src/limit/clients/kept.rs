@@ -11,6 +11,14 @@ pub const STEP_NS: u64 = 1 << STEP_BITS;
 /// Seconds after which a client is forgotten.
 pub const MOST_SECONDS: u64 = FORGOTTEN * STEP_NS / 1_000_000_000;
 
+/// The numbers of services that names of clients can tell apart.
+pub const SERVICE_NUMBERS: usize = 1 << 7;
+
+/// The number that tells services apart: of a service by its group, and of an IPv4 client by its name within its set. Of IPv6 clients any number comes out.
+pub const fn service_number(group_or_tag: u64) -> usize {
+    group_or_tag as usize % SERVICE_NUMBERS
+}
+
 /// The number of whole steps in so many milliseconds.
 pub const fn steps_in_ms(ms: u64) -> u64 {
     ((ms as u128 * 1_000_000) >> STEP_BITS) as u64
@@ -60,7 +68,10 @@ pub const fn owed_percent(claimed: u64, now_q8: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{super::prefilter::split_mix::SplitMix, AHEAD_STEPS, ReservePressure, claim, step},
+        super::{
+            super::prefilter::{group_hash, hash_v4, split_mix::SplitMix},
+            AHEAD_STEPS, ReservePressure, claim, step, tag,
+        },
         *,
     };
 
@@ -135,5 +146,16 @@ mod tests {
         assert!(before >= 99, "{before} %");
         assert!((49..=51).contains(&owed_percent(claimed, now_q8 + STEP_Q8 / 8)));
         assert_eq!(owed_percent(claimed, now_q8 + STEP_Q8 / 4), 0);
+    }
+
+    #[test]
+    fn the_name_of_an_ipv4_client_has_the_number_of_its_service() {
+        let mut numbers = SplitMix(3);
+        for _ in 0..1_000 {
+            let (address, group) = (numbers.next() as u32, numbers.next() >> 32);
+            let secret = [numbers.next() | 1, numbers.next() | 1];
+            let name = tag(group_hash(hash_v4(address, secret), group, secret));
+            assert_eq!(service_number(name), service_number(group));
+        }
     }
 }

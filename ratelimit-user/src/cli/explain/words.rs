@@ -6,8 +6,8 @@ use ratelimit_common::abi::{Meter, Reason};
 
 use crate::{
     explain::{
-        BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, PrefixState, ServiceState,
-        SourceState, UserState,
+        BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, Precedence, PrefixState,
+        RememberedClient, ServiceState, SourceState, UserState,
     },
     stats::talkers::Talker,
 };
@@ -65,8 +65,27 @@ pub(in crate::cli) fn text(explanation: &Explanation, sender: Option<&Talker>) -
             self::service(service, explanation.own.state == "entry"),
         );
     }
+    section(&mut text, "when a total is spent", explanation.known.iter().map(precedence));
     drops(&mut text, explanation);
     text
+}
+
+/// What a source may have of a spent total.
+fn precedence(Precedence { service, newcomers, client }: &Precedence) -> String {
+    let place = service.as_ref().map_or("packets of no service".to_owned(), |name| format!("service {name}"));
+    let known = client.as_ref().filter(|client| client.state == RememberedClient::KNOWN);
+    let Some(client) = known else {
+        return format!(
+            "{place}: not a known client; shares {newcomers} of the total with all others, and what known clients leave if it has an entry of its own"
+        );
+    };
+    format!(
+        "{place}: a known client, served {:.2} packets/s on average, last {} ago; up to {:.2} packets/s come first, {} % of that is used",
+        client.packets_per_second,
+        span(client.seconds_since_served.saturating_mul(1_000).max(1_000)),
+        client.claim_packets_per_second,
+        client.claim_used_percent
+    )
 }
 
 fn drops(text: &mut String, explanation: &Explanation) {

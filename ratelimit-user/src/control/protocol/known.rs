@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::explain::RememberedClient;
+
 /// What is remembered of one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KnownClient {
@@ -16,16 +18,9 @@ pub struct KnownClient {
 pub struct ClientAtService {
     /// The name of the service; `None` for packets of no service.
     pub service: Option<String>,
-    /// `known` or `candidate`.
-    pub state: String,
-    /// Seconds since the client was last served, exact to 69 s.
-    pub seconds_since_served: u64,
-    /// What the client was served on average, in packets each second.
-    pub packets_per_second: f64,
-    /// What the client may have of a spent total before others, in packets each second; 0 for a candidate.
-    pub claim_packets_per_second: f64,
-    /// The part of its claim that the client uses, in percent.
-    pub claim_used_percent: u64,
+    /// What is remembered.
+    #[serde(flatten)]
+    pub client: RememberedClient,
 }
 
 /// All known clients together.
@@ -52,7 +47,11 @@ pub struct TotalOfClients {
     pub service: Option<String>,
     /// The rate of the total, in packets each second.
     pub packets_per_second: f64,
-    /// How often the claims of all known clients fit into seven eighths of the total; `None` without claims.
+    /// What the total leaves known clients beside a flood, in packets each second.
+    pub left_packets_per_second: f64,
+    /// What its known clients are served on average, in packets each second.
+    pub served_packets_per_second: f64,
+    /// How often the claims of its known clients fit into what is left to them; `None` without claims.
     pub claims_fit: Option<f64>,
 }
 

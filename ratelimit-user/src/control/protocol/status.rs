@@ -64,6 +64,9 @@ pub struct Status {
     /// Packets of known clients that came while a total was spent.
     #[serde(flatten)]
     pub known_packets: KnownPackets,
+    /// What the total that leaves known clients least leaves them, as a sentence; `None` without such a total, or without known clients.
+    #[serde(default)]
+    pub known_tightest: Option<String>,
     /// Sources that were ever entered into the table.
     pub promotions: u64,
     /// Sources that were entered into the table in the last second.

@@ -1,4 +1,4 @@
-//! The names of known clients: addresses and services, and the hashes that the kernel remembers them by.
+//! Known clients by their names: addresses and services, and the hashes that the kernel remembers them by.
 
 use std::{
     collections::HashMap,
@@ -6,12 +6,19 @@ use std::{
 };
 
 use ratelimit_common::{
-    abi,
+    abi::{self, service::NO_CLIENTS},
     limit::{clients, prefilter},
 };
 
 use crate::{
-    compile::Desired, control::protocol::KnownPage, dataplane::clients::ForeignClient, explain::source_hash,
+    compile::Desired,
+    control::protocol::{ClientAtService, KnownPage},
+    dataplane::{
+        DataplaneError,
+        clients::{ClientMemory, ForeignClient, FoundClient},
+        probe,
+    },
+    explain::{RememberedClient, source_hash},
     failure::Failure,
 };
 
@@ -23,6 +30,8 @@ const MOST_PACKETS: f64 = 10_000_000.0;
 const NAMED: usize = 10;
 /// What is lost of an average when it is written with six decimals, at most, in 1/256 packets per step.
 const ROUNDED: f64 = 0.01;
+/// A claim is this many times the average.
+pub(in crate::daemon) const CLAIM: f64 = 4.0;
 
 /// The services that clients are remembered by, and how addresses are hashed.
 #[derive(Clone, Debug)]
@@ -47,6 +56,22 @@ impl ClientNames {
     pub(in crate::daemon) fn hashes(&self, address: IpAddr) -> impl Iterator<Item = (Option<&str>, u64)> {
         let hash = source_hash(address, &self.policy);
         self.groups.iter().map(move |(name, group)| (name.as_deref(), self.at(hash, *group)))
+    }
+
+    /// Returns what is remembered of an address at each service.
+    pub(in crate::daemon) fn remembered(
+        &self,
+        memory: &ClientMemory,
+        address: IpAddr,
+    ) -> Result<Vec<ClientAtService>, DataplaneError> {
+        let now_ns = probe::now_ns();
+        let mut services = Vec::new();
+        for (service, hash) in self.hashes(address) {
+            let service = service.map(str::to_owned);
+            let found = memory.find(hash, now_ns)?;
+            services.extend(found.map(|found| ClientAtService { service, client: remembered_client(found) }));
+        }
+        Ok(services)
     }
 
     fn at(&self, hash: u64, group: u64) -> u64 {
@@ -139,6 +164,40 @@ impl ClientNames {
             average: packets.mul_add(clients::AVERAGE_OF_A_PACKET_PER_SEC, ROUNDED) as u64,
         })
     }
+}
+
+/// Returns whether an address is a known client at a service, or of packets for no service.
+pub(in crate::daemon) fn is_known(
+    desired: &Desired,
+    memory: &ClientMemory,
+    address: IpAddr,
+    service: Option<&str>,
+) -> bool {
+    let policy = &desired.policy;
+    let group = match service {
+        Some(name) => desired.names.services.of(name).map(|at| policy.services[at].clients_group),
+        None => Some(0),
+    };
+    let Some(group) = group.filter(|group| *group != NO_CLIENTS) else { return false };
+    let hash = prefilter::group_hash(source_hash(address, policy), group, policy.prefilter.secret);
+    memory.find(hash, probe::now_ns()).is_ok_and(|found| found.is_some_and(|client| client.is_known))
+}
+
+fn remembered_client(found: FoundClient) -> RememberedClient {
+    let claim = if found.is_known { found.packets_per_sec * CLAIM } else { 0.0 };
+    let state = if found.is_known { RememberedClient::KNOWN } else { RememberedClient::CANDIDATE };
+    RememberedClient {
+        state: state.to_owned(),
+        seconds_since_served: found.seconds,
+        packets_per_second: rounded(found.packets_per_sec),
+        claim_packets_per_second: rounded(claim),
+        claim_used_percent: if found.is_known { found.owed_percent } else { 0 },
+    }
+}
+
+/// A number with at most six decimals.
+pub(in crate::daemon) fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
 }
 
 #[cfg(test)]

@@ -2,36 +2,29 @@
 
 use std::{io, net::IpAddr, path::Path};
 
-use ratelimit_common::{
-    abi::Meter,
-    limit::{clients::SETS, rate::Rate},
-};
+use ratelimit_common::limit::clients::SETS;
 
 use super::Daemon;
 use crate::{
     control::{
-        protocol::{
-            ClientAtService, DISK_PATIENCE, KnownClient, KnownPage, KnownSummary, Reply, TotalOfClients,
-        },
+        protocol::{DISK_PATIENCE, KnownClient, KnownPage, KnownSummary, Reply},
         server::Caller,
     },
     daemon::{
         host::Host,
-        orders::{caller::By, clients::ClientNames},
-        views::shared::beside,
+        orders::{
+            caller::By,
+            clients::{ClientNames, rounded},
+        },
+        views::{known_totals, shared::beside},
     },
-    dataplane::{clients::FoundClient, probe},
+    dataplane::probe,
     failure::{ExitCode, Failure},
     log, moment,
-    policy::Policy,
 };
 
 /// Sets of the memory that one answer to an export is about: its text has at most three megabytes.
 const PAGE: u32 = SETS / 16;
-/// A claim is this many times the average.
-const CLAIM: f64 = 4.0;
-/// The part of a total that claims may have.
-const FOR_CLAIMS: f64 = 7.0 / 8.0;
 
 impl Daemon {
     /// Returns what is remembered of a client, or of all together.
@@ -42,11 +35,7 @@ impl Daemon {
             let source = host.policy().source().around(address.to_canonical()).shown();
             (names(&host), host.clients(), source)
         };
-        let now_ns = probe::now_ns();
-        let mut services = Vec::new();
-        for (service, hash) in names.hashes(address) {
-            services.extend(memory.find(hash, now_ns)?.map(|found| at_service(service, found)));
-        }
+        let services = names.remembered(&memory, address)?;
         Ok(Reply::KnownClient(KnownClient { source, services }))
     }
 
@@ -58,7 +47,7 @@ impl Daemon {
             clients: known.clients,
             in_filter: known.in_filter,
             packets_per_second: rounded(known.packets_per_sec),
-            totals: totals(host.policy(), known.packets_per_sec),
+            totals: known_totals::of(&host, &known),
             saved: keeper.saved_unix_seconds().map(moment::utc),
             kept_in: keeper.path().display().to_string(),
         }))
@@ -143,38 +132,4 @@ impl Daemon {
 
 fn names(host: &Host) -> ClientNames {
     ClientNames::of(&host.enforced.desired)
-}
-
-fn at_service(service: Option<&str>, found: FoundClient) -> ClientAtService {
-    let claim = if found.is_known { found.packets_per_sec * CLAIM } else { 0.0 };
-    ClientAtService {
-        service: service.map(str::to_owned),
-        state: if found.is_known { "known" } else { "candidate" }.to_owned(),
-        seconds_since_served: found.seconds,
-        packets_per_second: rounded(found.packets_per_sec),
-        claim_packets_per_second: rounded(claim),
-        claim_used_percent: if found.is_known { found.owed_percent } else { 0 },
-    }
-}
-
-/// The totals in packets, and how often the claims of clients who are served so much on average fit into each.
-fn totals(policy: &Policy, packets_per_sec: f64) -> Vec<TotalOfClients> {
-    let of_services = policy.services().iter().map(|service| (Some(service.name()), service.totals()));
-    let all = [(None, policy.host().totals())].into_iter().chain(of_services);
-    let in_packets = |(service, rates): (Option<&str>, &[Rate])| {
-        let rate = rates.iter().find(|rate| rate.meter == Meter::Packets)?;
-        let rate = rate.amount as f64 * 1e9 / rate.period.ns() as f64;
-        let claims = packets_per_sec * CLAIM;
-        Some(TotalOfClients {
-            service: service.map(str::to_owned),
-            packets_per_second: rounded(rate),
-            claims_fit: (claims > 0.0).then(|| rounded(rate * FOR_CLAIMS / claims)),
-        })
-    };
-    all.filter_map(in_packets).collect()
-}
-
-/// A number with at most six decimals.
-fn rounded(number: f64) -> f64 {
-    (number * 1e6).round() / 1e6
 }

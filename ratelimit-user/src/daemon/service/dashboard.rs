@@ -187,6 +187,7 @@ mod tests {
             service: None,
             reason: None,
             port: None,
+            known: false,
             limits: Vec::new(),
         }
     }

@@ -2,15 +2,17 @@
 
 use std::net::IpAddr;
 
-use ratelimit_common::abi;
+use ratelimit_common::abi::{self, service::KNOWN_PARTS};
 
 use crate::{
     clock,
     control::protocol::Reply,
-    daemon::{host::Host, in_force::enforcer::EnforcedPolicy, traffic::drops::Drops},
+    daemon::{
+        host::Host, in_force::enforcer::EnforcedPolicy, orders::clients::ClientNames, traffic::drops::Drops,
+    },
     dataplane::probe,
     drops::Sighting,
-    explain::{self, ExplainContext, LastDrop},
+    explain::{self, ExplainContext, LastDrop, Precedence},
     failure::{ExitCode, Failure},
     policy::{Policy, Service},
 };
@@ -28,6 +30,7 @@ pub(in crate::daemon) fn explain(
     })?;
     let setting = setting(host, &kernel);
     let mut explanation = explain::explain(&host.enforced.maps, &setting, address, service)?;
+    explanation.known = precedence(host, address, service)?;
     explanation.last_drops = last_drops(policy, &host.drops, address.to_canonical());
     Ok(Reply::Explanation(Box::new(explanation)))
 }
@@ -44,6 +47,30 @@ pub(in crate::daemon) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) ->
         now_ns: probe::now_by(kernel.clock()),
         unix_seconds: clock::since_1970().as_secs(),
     }
+}
+
+/// Returns what an address may have while a total is spent: at all services that have a total or are below that of the host, or at the named one.
+fn precedence(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Vec<Precedence>, Failure> {
+    let policy = host.policy();
+    let has_host_total = !policy.host().totals().is_empty();
+    let of_service = |one: &'_ Service| match one.totals() {
+        _ if !one.remembers_clients() => None,
+        [] if !has_host_total => None,
+        [] => Some((Some(one.name().to_owned()), KNOWN_PARTS)),
+        _ => Some((Some(one.name().to_owned()), one.known_parts())),
+    };
+    let services = policy.services().iter().filter_map(of_service);
+    let all = services.chain(has_host_total.then_some((None, KNOWN_PARTS)));
+    let names = ClientNames::of(&host.enforced.desired);
+    let remembered = names.remembered(&host.clients(), address)?;
+    let at_service = |(name, parts): (Option<String>, u64)| {
+        let found = remembered.iter().find(|one| one.service == name);
+        let client = found.map(|one| one.client.clone());
+        Precedence { service: name, newcomers: format!("1/{}", parts + 1), client }
+    };
+    let asked =
+        |(name, _): &(Option<String>, u64)| service.is_none_or(|asked| name.as_deref() == Some(asked));
+    Ok(all.filter(asked).map(at_service).collect())
 }
 
 fn last_drops(policy: &Policy, drops: &Drops, address: IpAddr) -> Vec<LastDrop> {

@@ -2,6 +2,7 @@
 
 pub(super) mod explain;
 pub(super) mod frames;
+pub(super) mod known_totals;
 pub(super) mod remaining;
 pub(super) mod shared;
 pub(super) mod status;

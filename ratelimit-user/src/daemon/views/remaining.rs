@@ -12,7 +12,7 @@ use crate::{
     control::protocol::ActiveAttack,
     daemon::{
         host::{Host, HostCell},
-        orders::users,
+        orders::{clients::is_known, users},
         traffic::{ViewSource, ViewedHost},
     },
     dataplane::probe,
@@ -68,9 +68,10 @@ fn of_services(host: &Host, services: &mut [ServiceFlow]) {
 
 fn of_sources(host: &Host, sources: &mut [Talker]) {
     let Some(kernel) = host.enforced.maps.policy() else { return };
-    let setting = setting(host, &kernel);
+    let (setting, clients) = (setting(host, &kernel), host.clients());
     for talker in sources {
         let Some(address) = talker.source.as_deref().and_then(first_address) else { continue };
+        talker.known = is_known(&host.enforced.desired, &clients, address, talker.service.as_deref());
         let limits = remaining::of_source(&host.enforced.maps, &setting, address, talker.service.as_deref());
         talker.limits =
             limits.unwrap_or_default().into_iter().map(|(whose, limit)| limit_left(whose, limit)).collect();

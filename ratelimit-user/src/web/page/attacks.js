@@ -56,6 +56,7 @@ function told(one) {
       el("dt", {}, "Refused"), el("dd", {}, `${count(one.refused_packets - answered)} packets${reasons(dropped)}`),
       ...(answered ? [el("dt", {}, "Answered"), el("dd", {}, `${count(answered)} SYNs, and no sender came back with the cookie`)] : []),
       el("dt", {}, "Passed"), el("dd", {}, `${one.passed_before_per_second === null ? "not known" : rate(one.passed_before_per_second)} packets/s before, ${rate(one.passed_during_per_second)} meanwhile; whose packets those were is not known`),
+      ...(one.known_admitted_packets + one.known_refused_packets ? [el("dt", {}, "Known clients"), el("dd", {}, `${count(one.known_admitted_packets)} packets came first, ${count(one.known_refused_packets)} were refused`)] : []),
       ...often("Sources", one.sources), ...often("Prefixes", one.prefixes), ...often("Ports", one.ports), ...often("From ports", one.source_ports),
       ...(one.changes?.length ? [el("dt", {}, "Meanwhile"), el("dd", {}, one.changes.slice(-5).map((change) => change.what).join("; "))] : [])),
   ];

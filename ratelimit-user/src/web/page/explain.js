@@ -1,6 +1,6 @@
 // Why an address is treated as it is.
 import { bar, byId, el } from "./element.js";
-import { count, milliseconds, span, words } from "./format.js";
+import { count, milliseconds, rate, span, words } from "./format.js";
 
 const WORDS = { pass: "Its next packet passes", drop: "Its next packet is dropped", would_drop: "Its next packet passes only because the policy is on trial" };
 
@@ -18,6 +18,7 @@ function told(one) {
     ["Blocked by", one.blocked_by.map((block) => `${block.prefix}${block.reason ? ` (${block.reason})` : ""}${block.seconds_left === null ? " for good" : ` for ${span(block.seconds_left)}`}`).join(", ")],
     ["User", one.user && [one.user.name, one.user.plan && `plan ${one.user.plan}`].filter(Boolean).join(", ")],
     ["Counted by", { entry: "an entry of its own", cell: "a cell that it shares with others", none: "nothing yet: its first packet makes an entry" }[one.own.state] ?? one.own.state],
+    ["Known client", one.known.filter(({ client }) => client?.state === "known").map(({ service, client }) => `of ${service ?? "no service"}, served ${rate(client.packets_per_second)} packets/s on average; while its total is spent ${rate(client.claim_packets_per_second)} packets/s come first`).join("; ")],
     ["Prefixes", one.prefixes.map((prefix) => `${prefix.prefix}: ${count(prefix.left)} of ${count(prefix.capacity)} left`).join("; ")],
   ].filter(([, value]) => value);
   const drops = one.last_drops.slice(0, 5).map((drop) => el("li", {}, `${milliseconds(drop.ms_ago)} ago: ${words(drop.reason)}${drop.port ? `, port ${drop.port}` : ""}${drop.service ? `, ${drop.service}` : ""}`));

@@ -58,6 +58,7 @@ fn fresh() -> Explanation {
         prefixes: Vec::new(),
         services: Vec::new(),
         host: Vec::new(),
+        known: Vec::new(),
         last_drops: Vec::new(),
     }
 }
@@ -300,4 +301,30 @@ fn the_last_drops_are_told_with_time_reason_and_what_became_of_them() {
     assert!(text(&dropped).ends_with(expected), "{}", text(&dropped));
     dropped.allowed_by = vec!["203.0.113.7/32".to_owned()];
     assert!(text(&dropped).ends_with(expected), "also if it is allowed by now");
+}
+
+#[test]
+fn a_known_client_is_told_its_claim_and_others_their_share() {
+    let client = |state: &str| RememberedClient {
+        state: state.to_owned(),
+        seconds_since_served: 69,
+        packets_per_second: 5.125,
+        claim_packets_per_second: 20.5,
+        claim_used_percent: 7,
+    };
+    let at = |service: Option<&str>, client| Precedence {
+        service: service.map(str::to_owned),
+        newcomers: "1/16".to_owned(),
+        client,
+    };
+    let known = vec![at(Some("dns"), Some(client("known"))), at(None, Some(client("candidate")))];
+    let text = text(&Explanation { known, ..fresh() });
+    let not = "not a known client; shares 1/16 of the total with all others, and what known clients leave if it has an entry of its own";
+    assert!(
+        text.ends_with(&format!(
+            "\nwhen a total is spent\n  service dns: a known client, served 5.12 packets/s on average, last 1 min 9 s ago; up to 20.50 packets/s come first, 7 % of that is used\n  packets of no service: {not}\n"
+        )),
+        "{text}"
+    );
+    assert!(!super::text(&fresh(), None).contains("when a total"), "without a total");
 }
