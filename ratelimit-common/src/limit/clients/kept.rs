@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_an_ipv4_client_has_the_number_of_its_service() {
+    fn names_of_ipv4_clients_have_their_services_number() {
         let mut numbers = SplitMix(3);
         for _ in 0..1_000 {
             let (address, group) = (numbers.next() as u32, numbers.next() >> 32);

@@ -304,7 +304,7 @@ fn the_last_drops_are_told_with_time_reason_and_what_became_of_them() {
 }
 
 #[test]
-fn a_known_client_is_told_its_claim_and_others_their_share() {
+fn a_claim_is_told_and_otherwise_the_share() {
     let client = |state: &str| RememberedClient {
         state: state.to_owned(),
         seconds_since_served: 69,
