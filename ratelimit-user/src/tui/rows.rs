@@ -134,10 +134,10 @@ fn word(word: &Option<String>) -> String {
     word.clone().unwrap_or_else(|| "-".to_owned())
 }
 
-/// The service and the port that most packets are for: `dns:53`, `-:4711`, or `dns:53 known` of a known client.
+/// The service and the port that most packets are for: `dns:53`, `-:4711`, or `dns:53*` of a known client.
 fn target(talker: &Talker) -> String {
     let port = talker.port.map_or_else(String::new, |port| format!(":{port}"));
-    let known = if talker.known { " known" } else { "" };
+    let known = if talker.known { "*" } else { "" };
     word(&talker.service) + &port + known
 }
 
@@ -285,6 +285,7 @@ pub(super) mod tests {
         let limit = LimitLeft::new("user", "20000 packets/s burst 40000".to_owned(), 12_000, 40_000);
         Talker {
             source: None,
+            known: false,
             limits: vec![LimitLeft { leased: Some(500), share_percent: Some(64), ..limit }],
             ..talker("203.0.113.7", 700, 0, 99_000_000)
         }

@@ -237,7 +237,8 @@ Rates in total, by service and by reason are exact. Those of sources, prefixes a
 users are exact while every packet is looked at; otherwise the column +/- says how far
 they may be off, nineteen times out of twenty.
 left: the part of the burst that is left of the limit that refuses first.
-here: the part of a limit of all hosts that was spent on this host.";
+here: the part of a limit of all hosts that was spent on this host.
+*: a known client of the service, which comes first when the total is spent.";
 
 #[cfg(test)]
 mod tests {
