@@ -40,8 +40,8 @@ use record::ReadRecord;
 use refusals::Refusals;
 pub use remembered::{Remembered, Row, RowWords, words};
 pub use report::{
-    BlockMatch, CellState, ExplainedRefusal, Explanation, LastDrop, LimitState, NegativeEntry, Precedence,
-    PrefixState, RememberedClient, ServiceState, SourceState, SynCookies, UserState,
+    BlockMatch, CellState, ClientPrecedence, ExplainedRefusal, Explanation, LastDrop, LimitState,
+    NegativeEntry, PrefixState, RememberedClient, ServiceState, SourceState, SynCookies, UserState,
 };
 use source::Source;
 

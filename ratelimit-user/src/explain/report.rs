@@ -38,7 +38,7 @@ pub struct Explanation {
     pub services: Vec<ServiceState>,
     /// What the source may have while a total is spent, at each service that has a total and remembers clients.
     #[serde(default)]
-    pub known: Vec<Precedence>,
+    pub known: Vec<ClientPrecedence>,
     /// Packets of the source that were refused lately, newest first: some of them, and none from before the daemon started.
     #[serde(default)]
     pub last_drops: Vec<LastDrop>,
@@ -46,7 +46,7 @@ pub struct Explanation {
 
 /// What a source may have of a spent total.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Precedence {
+pub struct ClientPrecedence {
     /// The name of the service; `None` for packets of no service.
     pub service: Option<String>,
     /// The part of the total that sources which are not known share: `1/8`.

@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Meter, Reason};
 
 use crate::{
     explain::{
-        BlockMatch, ExplainedRefusal, Explanation, LastDrop, LimitState, Precedence, PrefixState,
+        BlockMatch, ClientPrecedence, ExplainedRefusal, Explanation, LastDrop, LimitState, PrefixState,
         RememberedClient, ServiceState, SourceState, UserState,
     },
     stats::talkers::Talker,
@@ -71,7 +71,7 @@ pub(in crate::cli) fn text(explanation: &Explanation, sender: Option<&Talker>) -
 }
 
 /// What a source may have of a spent total.
-fn precedence(Precedence { service, newcomers, client }: &Precedence) -> String {
+fn precedence(ClientPrecedence { service, newcomers, client }: &ClientPrecedence) -> String {
     let place = service.as_ref().map_or("packets of no service".to_owned(), |name| format!("service {name}"));
     let known = client.as_ref().filter(|client| client.state == RememberedClient::KNOWN);
     let Some(client) = known else {

@@ -37,7 +37,7 @@ pub(in crate::daemon) const CLAIM: f64 = 4.0;
 #[derive(Clone, Debug)]
 pub(in crate::daemon) struct ClientNames {
     policy: Box<abi::Policy>,
-    /// The services and their numbers in hashes, and packets of no service.
+    /// The services that remember clients and their numbers in hashes, and packets of no service.
     groups: Vec<(Option<String>, u64)>,
 }
 
@@ -48,7 +48,8 @@ impl ClientNames {
         let named = desired.names.services.iter().filter(|(_, name)| !name.is_empty());
         let group =
             |(at, name): (usize, &str)| Some((Some(name.to_owned()), policy.services.get(at)?.clients_group));
-        let groups = named.filter_map(group).chain([(None, 0)]).collect();
+        let remembering = named.filter_map(group).filter(|(_, group)| *group != NO_CLIENTS);
+        let groups = remembering.chain([(None, 0)]).collect();
         Self { policy, groups }
     }
 
@@ -141,7 +142,7 @@ impl ClientNames {
             ));
         };
         let group = groups.get(service).ok_or_else(|| {
-            format!("the policy has no service {service:?}; {NO_SERVICE} stands for packets of no service")
+            format!("the policy has no service {service:?} that remembers clients; {NO_SERVICE} stands for packets of no service")
         })?;
         let address: IpAddr = address
             .parse()
@@ -274,11 +275,21 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_remembers_no_clients_has_none() {
+        let policy = "[source]\nlimits = [\"100 packets/s\"]\n[[service]]\nname = \"dns\"\nknown = false\n\
+            match = { protocol = \"udp\", ports = [53] }\ntotal = [\"10 packets/s\"]\n";
+        let policy = config::parse(policy, "p.toml").unwrap().policy;
+        let names = ClientNames::of(&compile::desired(&policy, &FACTS, 1, None));
+        let services: Vec<_> = names.hashes([192, 0, 2, 1].into()).map(|(service, _)| service).collect();
+        assert_eq!(services, [None], "its hash would be that of packets of no service");
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_lines() {
         let names = names(&["dns"], 32);
         for (line, sentence) in [
             ("dns 192.0.2.1 5", "3 fields; write service, address"),
-            ("web 192.0.2.1 5 0", "the policy has no service \"web\"; - stands for"),
+            ("web 192.0.2.1 5 0", "the policy has no service \"web\" that remembers clients; - stands for"),
             ("dns 192.0.2.0/24 5 0", "\"192.0.2.0/24\" is no address"),
             ("dns 192.0.2.1 -5 0", "\"-5\" is no number of packets each second; use 0 to 10000000"),
             ("dns 192.0.2.1 NaN 0", "\"NaN\" is no number"),

@@ -12,7 +12,7 @@ use crate::{
     },
     dataplane::probe,
     drops::Sighting,
-    explain::{self, ExplainContext, LastDrop, Precedence},
+    explain::{self, ClientPrecedence, ExplainContext, LastDrop},
     failure::{ExitCode, Failure},
     policy::{Policy, Service},
 };
@@ -50,7 +50,7 @@ pub(in crate::daemon) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) ->
 }
 
 /// Returns what an address may have while a total is spent: at all services that have a total or are below that of the host, or at the named one.
-fn precedence(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Vec<Precedence>, Failure> {
+fn precedence(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Vec<ClientPrecedence>, Failure> {
     let policy = host.policy();
     let has_host_total = !policy.host().totals().is_empty();
     let of_service = |one: &'_ Service| match one.totals() {
@@ -66,7 +66,7 @@ fn precedence(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Vec
     let at_service = |(name, parts): (Option<String>, u64)| {
         let found = remembered.iter().find(|one| one.service == name);
         let client = found.map(|one| one.client.clone());
-        Precedence { service: name, newcomers: format!("1/{}", parts + 1), client }
+        ClientPrecedence { service: name, newcomers: format!("1/{}", parts + 1), client }
     };
     let asked =
         |(name, _): &(Option<String>, u64)| service.is_none_or(|asked| name.as_deref() == Some(asked));

@@ -312,7 +312,7 @@ fn a_claim_is_told_and_otherwise_the_share() {
         claim_packets_per_second: 20.5,
         claim_used_percent: 7,
     };
-    let at = |service: Option<&str>, client| Precedence {
+    let at = |service: Option<&str>, client| ClientPrecedence {
         service: service.map(str::to_owned),
         newcomers: "1/16".to_owned(),
         client,
