@@ -53,11 +53,11 @@ pub(in crate::daemon) fn setting<'h>(host: &'h Host, kernel: &'h abi::Policy) ->
 fn precedence(host: &Host, address: IpAddr, service: Option<&str>) -> Result<Vec<ClientPrecedence>, Failure> {
     let policy = host.policy();
     let has_host_total = !policy.host().totals().is_empty();
-    let of_service = |one: &'_ Service| match one.totals() {
-        _ if !one.remembers_clients() => None,
-        [] if !has_host_total => None,
-        [] => Some((Some(one.name().to_owned()), KNOWN_PARTS)),
-        _ => Some((Some(one.name().to_owned()), one.known_parts())),
+    let of_service = |one: &Service| {
+        let has_own = !one.totals().is_empty();
+        let parts = if has_own { one.known_parts() } else { KNOWN_PARTS };
+        let is_remembering = one.remembers_clients() && (has_own || has_host_total);
+        is_remembering.then(|| (Some(one.name().to_owned()), parts))
     };
     let services = policy.services().iter().filter_map(of_service);
     let all = services.chain(has_host_total.then_some((None, KNOWN_PARTS)));
