@@ -211,10 +211,7 @@ fn verbs_tell_of_known_clients_beside_a_forged_flood() {
     const CLIENT: &str = "10.99.7.1";
     let edge = edge_with_sources(&[CLIENT]);
     let daemon = edge.start(GAME);
-    let file = edge.dir().join("clients.txt");
-    fs::write(&file, format!("game {CLIENT} 30 0\n")).unwrap();
-    let import = || assert!(edge.cli(&["known", "import", file.to_str().unwrap()]).status.success());
-    import();
+    import(&edge, &format!("game {CLIENT} 30 0\n"));
     assert_answer(&edge.cli(&["status"]), 0, &["service game leaves them 375 packets/s beside a flood, 12."]);
     let known = edge.json(&["explain", CLIENT])["known"][0].clone();
     assert_eq!((&known["service"], &known["newcomers"]), (&json!("game"), &json!("1/4")), "{known}");
@@ -265,8 +262,7 @@ fn verbs_tell_of_known_clients_beside_a_forged_flood() {
     assert!(daemon.log().contains(&format!("; {words}")), "{}", daemon.log());
 
     // More than the total leaves them.
-    fs::write(&file, "game 192.0.2.9 1000 0\n").unwrap();
-    import();
+    import(&edge, "game 192.0.2.9 1000 0\n");
     let warning = "known clients of service game are served 10";
     assert_answer(
         &edge.cli(&["status"]),
