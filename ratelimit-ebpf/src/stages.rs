@@ -233,6 +233,7 @@ stages! { Leaves:
     fn charge_crowd(policy: &Policy, request: &PacketCharge, party: Party) -> Reason => limit::charge_crowd;
     fn tidy(hash: u64, now_q8: u64) -> () => limit::tidy;
     fn remember_proven(hash: u64, now_q8: u64) -> () => limit::remember_proven;
+    fn spent_lately(policy: &Policy, request: &PacketCharge) -> Reason => limit::spent_lately;
     fn press(policy: &Policy, request: &mut PacketCharge, party: Party) -> bool => limit::press;
     fn take_precedence(policy: &Policy, request: &PacketCharge, party: Party) -> Precedence => limit::take_precedence;
     fn charge_reserve(policy: &Policy, request: &PacketCharge, precedence: Precedence) -> () => limit::charge_reserve;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// For how long nothing is learned after a total was spent, in nanoseconds.
-const SCARCE_NS: u64 = 600_000_000;
+pub(super) const SCARCE_NS: u64 = 600_000_000;
 
 /// One in this many packets beyond the budget of lessons is learned from, and counts as so many.
 const SAMPLED: u64 = 16;
@@ -104,6 +104,14 @@ pub(super) fn note_scarcity<T: Tables>(tables: &T, now_ns: u64) {
     }
 }
 
+/// Whether a total was spent on this CPU a moment ago.
+#[inline(always)]
+pub(super) fn is_scarce<T: Tables>(tables: &T, now_q8: u64) -> bool {
+    tables
+        .lane_word(LaneWord::ScarceUntil)
+        .is_some_and(|until| (now_q8 >> gcra::TIME_FRAC_BITS) < tables.load(until))
+}
+
 /// A random number, of this CPU's generator.
 #[inline(always)]
 pub(super) fn random<T: Tables>(tables: &T, seed: u64) -> u64 {
@@ -146,9 +154,7 @@ pub(super) fn asks_for_connection(policy: &Policy, port: u16) -> bool {
 #[inline(always)]
 pub fn learn<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) {
     let now_q8 = request.now_q8;
-    let scarce = tables
-        .lane_word(LaneWord::ScarceUntil)
-        .is_some_and(|until| (now_q8 >> gcra::TIME_FRAC_BITS) < tables.load(until));
+    let scarce = is_scarce(tables, now_q8);
     let random = random(tables, now_q8);
     let packets = if budget::take(tables, policy, CpuBudget::Lessons, now_q8) {
         1

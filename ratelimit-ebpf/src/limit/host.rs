@@ -8,10 +8,10 @@ use ratelimit_common::{
     limit::{clients::ReservePressure, gcra},
 };
 
-use super::{leaves::Leaves, precedence::Precedence, request::PacketCharge};
+use super::{clients::is_scarce, leaves::Leaves, precedence::Precedence, request::PacketCharge};
 
 /// Charges the host's total and all other shared limits, or returns the reason of the refusal. A packet that finds the ordinary part of a total spent may have one
-/// of the reserve.
+/// of the reserve. Where it was spent a moment ago, packets of known clients ask for the reserve only: the ordinary part is for newcomers.
 #[inline(always)]
 pub(super) fn charge_all<T: Leaves>(
     tables: &T,
@@ -19,9 +19,17 @@ pub(super) fn charge_all<T: Leaves>(
     request: &mut PacketCharge,
     party: Party,
 ) -> Reason {
-    let reason = charge_once(tables, policy, request, party);
-    if party == Party::Proven || !matches!(reason, Reason::ServiceTotal | Reason::HostTotal) {
-        return reason;
+    let is_proven = party == Party::Proven;
+    let mut reason = Reason::Conforming;
+    if !is_proven && is_scarce(tables, request.now_q8) {
+        reason = tables.spent_lately(policy, request);
+    }
+    let leaves_ordinary = reason != Reason::Conforming;
+    if !leaves_ordinary {
+        reason = charge_once(tables, policy, request, party);
+        if is_proven || !matches!(reason, Reason::ServiceTotal | Reason::HostTotal) {
+            return reason;
+        }
     }
     if !tables.press(policy, request, party) {
         return reason;
@@ -30,13 +38,16 @@ pub(super) fn charge_all<T: Leaves>(
     if precedence != Precedence::NONE {
         tables.charge_reserve(policy, request, precedence);
     }
-    if !precedence.is_admitted() {
+    request.pressure = if precedence.is_admitted() {
+        // A total whose ordinary part has something left does not give of its reserve.
+        let is_of_host = reason == Reason::HostTotal;
+        if is_of_host { ReservePressure::PRECEDES } else { ReservePressure::PRECEDES_AT_SERVICE }
+    } else if leaves_ordinary && !precedence.is_known() {
+        // The filter has other clients with these bits.
+        ReservePressure::NONE
+    } else {
         return reason;
-    }
-    // A total whose ordinary part has something left does not give of its reserve.
-    let is_of_host = reason == Reason::HostTotal;
-    request.pressure =
-        if is_of_host { ReservePressure::PRECEDES } else { ReservePressure::PRECEDES_AT_SERVICE };
+    };
     charge_once(tables, policy, request, party)
 }
 

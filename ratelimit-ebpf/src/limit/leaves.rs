@@ -87,6 +87,11 @@ pub trait Leaves: Tables + Sized {
         total::spend_host(self, policy, len, party);
     }
 
+    /// The reason of a total that was spent a moment ago, if the packet may be of a known client.
+    fn spent_lately(&self, policy: &Policy, request: &PacketCharge) -> Reason {
+        precedence::spent_lately(self, policy, request)
+    }
+
     /// Notes in a request how hard the reserves of its totals press; false if the packet has no precedence anyway.
     fn press(&self, policy: &Policy, request: &mut PacketCharge, party: Party) -> bool {
         precedence::press(self, policy, request, party)

@@ -65,7 +65,7 @@ pub use negative_cache::{
     first_known, forget_shared, known, own_reason, remember_block, remember_shared, tidy,
 };
 pub use opening::open as open_entry;
-pub use precedence::{Precedence, charge_reserve, press, take_precedence};
+pub use precedence::{Precedence, charge_reserve, press, spent_lately, take_precedence};
 pub use proof::Proof;
 pub use refusal::report_unasked;
 use refusal::reported;

@@ -2,11 +2,11 @@
 //!
 //! A packet first asks for the ordinary part of a total, as that of any other source. If that is spent, a known client within its claim or share, and a source with an entry,
 //! may have a packet of the **reserve** that untracked sources cannot use. All of them together have seven eighths of the rate there, so one eighth is left for
-//! newcomers. Proven sources have the reserve without asking.
+//! newcomers: for 0.6 s after the ordinary part was spent known clients do not ask for it. Proven sources have the reserve without asking.
 
 use ratelimit_common::{
     abi::{
-        Event, Policy,
+        Event, Policy, Reason,
         service::{MAX_TOTALS, Party},
     },
     limit::{
@@ -16,7 +16,9 @@ use ratelimit_common::{
 };
 
 use super::{
-    clients::{client_hash, find, is_in_filter, is_to_be_found, note_scarcity, pass_filter, random},
+    clients::{
+        SCARCE_NS, client_hash, find, is_in_filter, is_to_be_found, note_scarcity, pass_filter, random,
+    },
     request::PacketCharge,
     total::{self, TotalView},
 };
@@ -45,7 +47,7 @@ impl Precedence {
     }
 
     #[inline(always)]
-    const fn is_known(self) -> bool {
+    pub(super) const fn is_known(self) -> bool {
         self.0 & Self::KNOWN != 0
     }
 
@@ -54,6 +56,23 @@ impl Precedence {
     pub(super) const fn is_admitted(self) -> bool {
         self.0 & Self::ADMITTED != 0
     }
+}
+
+/// The reason of a total whose ordinary part was spent a moment ago, if the packet may be of a known client; otherwise [`Reason::Conforming`].
+#[inline(always)]
+pub fn spent_lately<T: Tables>(tables: &T, policy: &Policy, request: &PacketCharge) -> Reason {
+    let (service, now_ns) = (request.service as u32, request.now_q8 >> gcra::TIME_FRAC_BITS);
+    if !is_to_be_found(tables, policy, service, request.hash, now_ns) {
+        return Reason::Conforming;
+    }
+    let since_q8 = request.now_q8.wrapping_sub(gcra::time_q8(SCARCE_NS));
+    if TotalView::of_host(tables, policy).is_some_and(|view| view.was_spent_since(tables, since_q8)) {
+        return Reason::HostTotal;
+    }
+    if TotalView::of(tables, policy, service).is_some_and(|view| view.was_spent_since(tables, since_q8)) {
+        return Reason::ServiceTotal;
+    }
+    Reason::Conforming
 }
 
 /// Notes in a request how hard the reserves of its totals press; false if the packet has no precedence anyway.

@@ -82,6 +82,21 @@ impl<'p, T: Tables> TotalView<'p, T> {
         None
     }
 
+    /// Whether this CPU knew at some time since then that nothing is left for untracked sources.
+    #[inline(always)]
+    pub(super) fn was_spent_since(&self, tables: &T, since_q8: u64) -> bool {
+        for index in 0..MAX_TOTALS {
+            if self.total(index).is_none() {
+                break;
+            }
+            let place = Share::place(index, Party::Untracked);
+            if ahead_q8(tables.load(tables.share_refused_until(self.share, place)), since_q8) != 0 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Whether all packets have the same charge under the total: no limit is in bytes.
     #[inline(always)]
     pub(super) fn weighs_alike(&self) -> bool {
