@@ -162,3 +162,34 @@ fn packets_of_known_clients_are_counted_by_their_end() {
     let count = |event| host.noted.borrow().iter().filter(|noted| **noted == event).count();
     assert_eq!([count(Event::KnownAdmitted), count(Event::KnownRefused)], [passed, 200 - passed]);
 }
+
+#[test]
+fn known_clients_leave_the_ordinary_part_to_newcomers() {
+    const TOTAL: Option<&str> = Some("1000 packets/s burst 400");
+    for (of_service, of_host, is_filter_full) in
+        [(TOTAL, None, false), (None, TOTAL, false), (TOTAL, None, true)]
+    {
+        let host = host(of_service, of_host);
+        let known = udp([7, 9], PORT, 8);
+        serve(&host, &known);
+        spend(&host);
+        let mut passed = [0; 2];
+        for ms in 0..6_000_u64 {
+            if ms == 1_000 {
+                // The reserve's burst is spent.
+                passed = [0; 2];
+            }
+            let new = [100 + (ms / 256) as u8, ms as u8];
+            if is_filter_full {
+                let index = clients::filter_index(hash_of(&host, new));
+                host.store((WordTable::ClientFilter, u64::from(index) * ROW), u64::MAX);
+            }
+            passed[0] += host.passed(&known, 2);
+            passed[1] += host.passed(&udp(new, PORT, 8), 1);
+            host.wait_ms(1);
+        }
+        let [known, newcomers] = passed;
+        assert!((4_200..=4_400).contains(&known), "{known}, {of_service:?} {is_filter_full}");
+        assert!((610..=800).contains(&newcomers), "{newcomers}, {of_service:?} {is_filter_full}");
+    }
+}
