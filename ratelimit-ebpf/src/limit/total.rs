@@ -82,19 +82,15 @@ impl<'p, T: Tables> TotalView<'p, T> {
         None
     }
 
-    /// Whether this CPU knew at some time since then that nothing is left for untracked sources.
+    /// Whether this CPU knew at some time since then that nothing is left for untracked sources. A place without a limit is never refused, and is asked like the
+    /// others: kernel 6.1 cannot follow a loop that ends with their number.
     #[inline(always)]
     pub(super) fn was_spent_since(&self, tables: &T, since_q8: u64) -> bool {
-        for index in 0..MAX_TOTALS {
-            if self.total(index).is_none() {
-                break;
-            }
+        let refused = (0..MAX_TOTALS).fold(0, |refused, index| {
             let place = Share::place(index, Party::Untracked);
-            if ahead_q8(tables.load(tables.share_refused_until(self.share, place)), since_q8) != 0 {
-                return true;
-            }
-        }
-        false
+            refused | ahead_q8(tables.load(tables.share_refused_until(self.share, place)), since_q8)
+        });
+        refused != 0
     }
 
     /// Whether all packets have the same charge under the total: no limit is in bytes.

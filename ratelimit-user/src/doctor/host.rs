@@ -6,7 +6,7 @@ use super::{
 };
 use crate::dataplane::probe::{KERNEL_FLOOR, KernelRelease};
 
-/// Bytes of memory for the maps of the default policy, the daemon and larger tables (docs/sizing.md has 58 MB on 2 CPUs).
+/// Bytes of memory for the maps of the default policy, the daemon and larger tables (docs/sizing.md has 78 MB on 2 CPUs).
 const MEMORY_WANTED: u64 = 256 << 20;
 /// Open files below which the daemon's log would warn.
 const FILES_WANTED: u64 = 4_096;
