@@ -211,7 +211,7 @@ mod tests {
             lines[7], "198.51.100.9           900k  720M    900k  12   0% dns:53  -    limit_packets",
             "{text}"
         );
-        assert!(lines[8].ends_with(" dns:53* acme -"), "{text}");
+        assert!(lines[9].ends_with(" dns:53* acme -"), "{text}");
         assert_eq!(lines[22], "warning: the store does not answer (and 1 more)", "{text}");
         assert!(lines[23].starts_with("1-6 group  s packets  / filter  Enter explain  b block"), "{text}");
     }
