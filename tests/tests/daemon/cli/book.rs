@@ -241,7 +241,7 @@ const FIND: [(&str, &str); 6] = [
 ];
 
 /// Blocks, between empty lines, that begin as a command would and show something else: the page, and how the block begins.
-const SHOWN: [(&str, &str); 19] = [
+const SHOWN: [(&str, &str); 20] = [
     ("README.md", "attack "),
     ("README.md", "good client "),
     ("docs/architecture.md", "ratelimit-common "),
@@ -252,6 +252,7 @@ const SHOWN: [(&str, &str); 19] = [
     ("docs/explain.md", "limits of "),
     ("docs/explain.md", "prefixes around "),
     ("docs/explain.md", "service dns"),
+    ("docs/explain.md", "when a total "),
     ("docs/explain.md", "last refused "),
     ("docs/operating.md", "drop 198.51.100.7 "),
     ("docs/performance.md", "generator namespace "),
