@@ -28,6 +28,8 @@ pub struct ClientMemory {
     filter: MapData,
     /// Held while a set is changed, so that two threads do not undo each other's changes.
     changing: Mutex<()>,
+    /// Held while the filter is filled, so that a walk that began before clients were imported does not take them out again.
+    filling: Mutex<()>,
     /// What was counted last.
     counted: Mutex<KnownClients>,
 }
@@ -86,12 +88,21 @@ impl ClientMemory {
             all.fd().as_fd().try_clone_to_owned().map_err(DataplaneError::io("open known clients"))?;
         let again = MapData::from_fd(again).map_err(failed())?;
         let sets = Array::try_from(Map::Array(again)).map_err(failed())?;
-        Ok(Self { all, sets, claimed, filter, changing: Mutex::default(), counted: Mutex::default() })
+        Ok(Self {
+            all,
+            sets,
+            claimed,
+            filter,
+            changing: Mutex::default(),
+            filling: Mutex::default(),
+            counted: Mutex::default(),
+        })
     }
 
     /// Fills the filter with the clients that were served last, as many as it has room for, and counts all that are known. Clients that were not met for thirty days are
     /// removed: three weeks later their steps would look young again.
     pub fn refresh(&self, now_ns: u64) -> Result<KnownClients, DataplaneError> {
+        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let now_q8 = gcra::time_q8(now_ns);
         let (mut known, mut old) = (Vec::new(), Vec::new());
         let mut averages = [0_u64; clients::SERVICE_NUMBERS];
