@@ -49,7 +49,7 @@ pub struct KnownClients {
     pub in_filter: u64,
     /// What all of them are served on average, in packets each second.
     pub packets_per_sec: f64,
-    /// The same by the number that the hash of a client has, see [`clients::service_number`].
+    /// What clients are served on average by their [`clients::service_number`], in packets each second.
     pub by_number: Vec<f64>,
 }
 

@@ -6,7 +6,7 @@ use ratelimit_common::abi::{Reason, Verdict, counter::Fate, service::Challenge};
 
 use super::{
     check_v4,
-    dns::{datagram, response, spent},
+    dns::{datagram, response, spent, tagged},
     folded, std,
 };
 use crate::testbed::TestHost;
@@ -58,6 +58,16 @@ fn a_query_with_the_right_number_makes_its_source_known() {
         // A number is of its source.
         number(&host, [1, 2], is_v6, &info(&first));
         assert_eq!(host.reason(&datagram([1, 2], is_v6, &info(&[]))), Reason::ServiceTotal);
+    }
+}
+
+#[test]
+fn a_tagged_query_of_a_game_is_answered_with_its_tag() {
+    for is_v6 in [false, true] {
+        let host = host();
+        let query = datagram([0, 1], is_v6, &info(&[]));
+        let plain = response(&host, &query).expect("a challenge");
+        assert_eq!(response(&host, &tagged(&query)), Some(tagged(&plain)));
     }
 }
 

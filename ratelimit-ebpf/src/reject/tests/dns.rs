@@ -106,6 +106,21 @@ fn a_query_is_answered_by_its_question_truncated() {
     }
 }
 
+/// A frame with a VLAN tag behind its addresses.
+pub(super) fn tagged(frame: &[u8]) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat()
+}
+
+#[test]
+fn a_tagged_query_is_answered_with_its_tag() {
+    for is_v6 in [false, true] {
+        let host = spent();
+        let query = datagram([0, 1], is_v6, &[&QUERY[..], &question(17), &OPT].concat());
+        let plain = response(&host, &query).expect("a response");
+        assert_eq!(response(&host, &tagged(&query)), Some(tagged(&plain)));
+    }
+}
+
 #[test]
 fn a_response_offers_recursion_only_if_asked() {
     let host = spent();
